@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_MODEL_GGUF_INTERNAL_H
+#define KVD_DAEMON_MODEL_GGUF_INTERNAL_H
+
+/*
+ * What gguf.c (opening, look-up, error lines) and gguf-parse.c (the one walk over the
+ * image) share. Nobody else includes it. Thread: as gguf.h.
+ */
+
+#include <stdarg.h>
+
+#include "daemon/model/gguf.h"
+
+struct gguf {
+	char *name;
+	const uint8_t *image;
+	size_t len;
+	bool mapped;
+	uint32_t align;
+	uint64_t n_kv;
+	uint64_t n_tensors;
+	struct gguf_kv *kvs;         /* sorted by key once parsed */
+	struct gguf_tensor *tensors; /* in file order */
+	uint32_t *by_name;           /* indexes into tensors, sorted by name */
+};
+
+/* Checks the whole image and fills the indexes. Return: as gguf_open(). What was
+ * allocated stays with @gguf also on failure. */
+int gguf_parse(struct gguf *gguf, struct gguf_error *err);
+
+/* Order of the indexes: bytes, then length. */
+int gguf_str_cmp(struct gguf_str a, struct gguf_str b);
+int gguf_kv_cmp(const void *a, const void *b);
+
+int gguf_vfail(struct gguf_error *err, const char *name, int code, const char *fmt,
+	       va_list ap) __attribute__((format(printf, 4, 0)));
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* Typed access to the metadata of a parsed file; every offset was checked at open. */
+#include "daemon/model/gguf.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+static uint64_t load_uint(const uint8_t *p, size_t size)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < size; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+/* Return: false when the value is no integer or is negative. */
+static bool value_uint(const struct gguf_kv *kv, uint64_t *ret)
+{
+	int64_t v;
+
+	switch (kv->type) {
+	case GGUF_U8:
+		*ret = load_uint(kv->data, 1);
+		return true;
+	case GGUF_U16:
+		*ret = load_uint(kv->data, 2);
+		return true;
+	case GGUF_U32:
+		*ret = load_uint(kv->data, 4);
+		return true;
+	case GGUF_U64:
+		*ret = load_uint(kv->data, 8);
+		return true;
+	case GGUF_I8:
+		v = (int8_t)load_uint(kv->data, 1);
+		break;
+	case GGUF_I16:
+		v = (int16_t)load_uint(kv->data, 2);
+		break;
+	case GGUF_I32:
+		v = (int32_t)load_uint(kv->data, 4);
+		break;
+	case GGUF_I64:
+		v = (int64_t)load_uint(kv->data, 8);
+		break;
+	default:
+		return false;
+	}
+	*ret = (uint64_t)v;
+	return v >= 0;
+}
+
+int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
+		 struct gguf_error *err)
+{
+	const struct gguf_kv *kv = gguf_find(gguf, key);
+	uint64_t v;
+
+	if (!kv)
+		return 1;
+	if (!value_uint(kv, &v) || v > UINT32_MAX)
+		return gguf_fail(err, gguf, -EINVAL,
+				 "key %s is not an integer from 0 to 4294967295", key);
+	*ret = (uint32_t)v;
+	return 0;
+}
+
+int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
+		 struct gguf_error *err)
+{
+	const struct gguf_kv *kv = gguf_find(gguf, key);
+
+	if (!kv)
+		return 1;
+	if (kv->type == GGUF_F32) {
+		*ret = gguf_array_f32(kv, 0);
+		return 0;
+	}
+	if (kv->type == GGUF_F64) {
+		uint64_t bits = load_uint(kv->data, 8);
+		double v;
+
+		memcpy(&v, &bits, sizeof(v));
+		*ret = (float)v;
+		return 0;
+	}
+	return gguf_fail(err, gguf, -EINVAL, "key %s is not a float", key);
+}
+
+int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
+		  struct gguf_error *err)
+{
+	const struct gguf_kv *kv = gguf_find(gguf, key);
+
+	if (!kv)
+		return 1;
+	if (kv->type != GGUF_BOOL)
+		return gguf_fail(err, gguf, -EINVAL, "key %s is not a boolean", key);
+	*ret = kv->data[0] != 0;
+	return 0;
+}
+
+int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
+		 struct gguf_error *err)
+{
+	const struct gguf_kv *kv = gguf_find(gguf, key);
+	const uint8_t *cursor;
+
+	if (!kv)
+		return 1;
+	if (kv->type != GGUF_STRING)
+		return gguf_fail(err, gguf, -EINVAL, "key %s is not a string", key);
+	cursor = kv->data;
+	*ret = gguf_next_str(&cursor);
+	return 0;
+}
+
+int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
+		   const struct gguf_kv **ret, struct gguf_error *err)
+{
+	static const char *const names[] = {
+		"u8",   "i8",     "u16",    "i16", "u32", "i32", "f32",
+		"bool", "string", "arrays", "u64", "i64", "f64",
+	};
+	const struct gguf_kv *kv = gguf_find(gguf, key);
+
+	if (!kv)
+		return 1;
+	if (kv->type != GGUF_ARRAY || kv->elem_type != elem_type)
+		return gguf_fail(err, gguf, -EINVAL, "key %s is not an array of %s", key,
+				 elem_type <= GGUF_F64 ? names[elem_type] : "?");
+	*ret = kv;
+	return 0;
+}
+
+struct gguf_str gguf_next_str(const uint8_t **cursor)
+{
+	struct gguf_str str = {.len = (size_t)load_uint(*cursor, 8)};
+
+	str.data = (const char *)*cursor + 8;
+	*cursor += 8 + str.len;
+	return str;
+}
+
+float gguf_array_f32(const struct gguf_kv *kv, uint64_t i)
+{
+	uint32_t bits = (uint32_t)load_uint(kv->data + i * 4, 4);
+	float v;
+
+	memcpy(&v, &bits, sizeof(v));
+	return v;
+}
+
+int32_t gguf_array_i32(const struct gguf_kv *kv, uint64_t i)
+{
+	return (int32_t)load_uint(kv->data + i * 4, 4);
+}

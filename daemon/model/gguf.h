@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_MODEL_GGUF_H
+#define KVD_DAEMON_MODEL_GGUF_H
+
+/*
+ * Bounds-checked reader of GGUF model files, versions 2 and 3, little-endian.
+ *
+ * Owns the read-only mapping of the file and two indexes over it (metadata by key,
+ * tensors by name). Every string, array and tensor that it hands out points into the
+ * mapping and lives as long as the struct gguf. Nothing is trusted: each length is
+ * compared with what is left of the image before use, each multiplication is checked,
+ * counts are capped before anything is allocated for them, and the whole structure is
+ * walked once at open, so that later accessors cannot leave the image.
+ *
+ * Image:
+ *
+ *   "GGUF" | u32 version | u64 n_tensors | u64 n_kv | kv[n_kv] | info[n_tensors]
+ *          | padding to general.alignment | tensor data
+ *   kv   = string key | u32 type | value       string = u64 length | bytes
+ *   info = string name | u32 n_dims | u64 dims[n_dims], fastest first | u32 type
+ *          | u64 offset from the start of the tensor data
+ *
+ * Relies on the file not shrinking while it is mapped (a shrunk file raises SIGBUS): the
+ * loader copies what it needs and closes the file before the daemon serves anybody.
+ * Does not know what a tokenizer or a layer is, and does not log: a failed open leaves one
+ * line in struct gguf_error. Thread: any, one at a time; a const struct gguf may be read
+ * by several.
+ *
+ * Source: ggml docs/gguf.md.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GGUF_MAX_KV      (UINT64_C(1) << 16)
+#define GGUF_MAX_TENSORS (UINT64_C(1) << 16)
+#define GGUF_MAX_STRING  (UINT64_C(1) << 24)
+#define GGUF_MAX_KEY     UINT64_C(65535)
+#define GGUF_MAX_NAME    UINT64_C(64)
+#define GGUF_MAX_ARRAY   (UINT64_C(1) << 24)
+#define GGUF_MAX_DEPTH   4 /* arrays inside arrays */
+#define GGUF_MAX_DIMS    4
+#define GGUF_MAX_ALIGN   (UINT32_C(1) << 16)
+
+enum gguf_value_type {
+	GGUF_U8 = 0,
+	GGUF_I8 = 1,
+	GGUF_U16 = 2,
+	GGUF_I16 = 3,
+	GGUF_U32 = 4,
+	GGUF_I32 = 5,
+	GGUF_F32 = 6,
+	GGUF_BOOL = 7,
+	GGUF_STRING = 8,
+	GGUF_ARRAY = 9,
+	GGUF_U64 = 10,
+	GGUF_I64 = 11,
+	GGUF_F64 = 12,
+};
+
+/* Tensor types that kvd multiplies; the numbers are the file's. */
+enum gguf_tensor_type {
+	GGUF_TENSOR_F32 = 0,
+	GGUF_TENSOR_F16 = 1,
+	GGUF_TENSOR_Q4_0 = 2,
+	GGUF_TENSOR_Q4_1 = 3,
+	GGUF_TENSOR_Q5_0 = 6,
+	GGUF_TENSOR_Q5_1 = 7,
+	GGUF_TENSOR_Q8_0 = 8,
+	GGUF_TENSOR_Q4_K = 12,
+	GGUF_TENSOR_Q5_K = 13,
+	GGUF_TENSOR_Q6_K = 14,
+	GGUF_TENSOR_BF16 = 30,
+};
+
+/* One line, no newline, naming the file, the thing that is wrong and where. */
+struct gguf_error {
+	char text[320];
+};
+
+/* Bytes inside the image; not terminated, may hold any byte (UTF-8 is not promised). */
+struct gguf_str {
+	const char *data;
+	size_t len;
+};
+
+/* One metadata value. For an array: n elements of elem_type, packed from data on; for a
+ * scalar: n = 1 and elem_type = type. end is one past the value's last byte. */
+struct gguf_kv {
+	struct gguf_str key;
+	uint32_t type;
+	uint32_t elem_type;
+	uint64_t n;
+	const uint8_t *data;
+	const uint8_t *end;
+};
+
+struct gguf_tensor {
+	struct gguf_str name;
+	uint32_t type; /* enum gguf_tensor_type */
+	uint32_t n_dims;
+	uint64_t dims[GGUF_MAX_DIMS]; /* fastest first; unused ones are 1 */
+	const uint8_t *data;          /* aligned to general.alignment in the file */
+	size_t n_bytes;
+};
+
+struct gguf;
+
+/**
+ * gguf_open - map and check a model file
+ * @ret: the reader, on success
+ * @path: a regular file that the caller may read
+ * @err: filled on failure
+ *
+ * Return: 0; -EINVAL a malformed or truncated file; -ENOTSUP a well-formed file that this
+ *	   reader refuses by name (version 1, big-endian, a split file, a tensor type);
+ *	   -errno from opening and mapping; -ENOMEM.
+ */
+int gguf_open(struct gguf **ret, const char *path, struct gguf_error *err);
+
+/**
+ * gguf_open_memory - the same over an image that the caller keeps alive
+ * @name: what error lines call the image
+ * @data: image of @len bytes, any alignment
+ */
+int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size_t len,
+		     struct gguf_error *err);
+void gguf_free(struct gguf *gguf);
+
+const char *gguf_name(const struct gguf *gguf);
+uint64_t gguf_n_tensors(const struct gguf *gguf);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i);
+/* Borrowed; NULL when absent. */
+const struct gguf_kv *gguf_find(const struct gguf *gguf, const char *key);
+const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
+/* The whole image, for a digest over it. */
+const uint8_t *gguf_image(const struct gguf *gguf, size_t *ret_len);
+
+/*
+ * Typed access. Return: 0 found; 1 the key is absent (*ret untouched); -EINVAL another
+ * type or out of range, with @err filled. Integers of any width are accepted where they
+ * fit; a float key accepts F32 and F64.
+ */
+int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
+		 struct gguf_error *err);
+int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
+		 struct gguf_error *err);
+int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
+		  struct gguf_error *err);
+int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
+		 struct gguf_error *err);
+/* An array of @elem_type; *ret borrowed. */
+int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
+		   const struct gguf_kv **ret, struct gguf_error *err);
+
+/* Walks a string array: *cursor starts as kv->data and stays inside the image. */
+struct gguf_str gguf_next_str(const uint8_t **cursor);
+/* Element @i of an F32, I32 or U32 array. */
+float gguf_array_f32(const struct gguf_kv *kv, uint64_t i);
+int32_t gguf_array_i32(const struct gguf_kv *kv, uint64_t i);
+
+bool gguf_str_eq(struct gguf_str str, const char *s);
+
+/* "Q4_1"; "?" for a number that names no known type. */
+const char *gguf_tensor_type_name(uint32_t type);
+/* Elements and bytes of one block. Return: false for a type that kvd does not read. */
+bool gguf_tensor_type_block(uint32_t type, uint32_t *ret_elems, uint32_t *ret_bytes);
+
+/* Writes "name: text" into @err and hands @code back; used by every loader of a file. */
+int gguf_fail(struct gguf_error *err, const struct gguf *gguf, int code, const char *fmt,
+	      ...) __attribute__((format(printf, 4, 5)));
+
+#endif

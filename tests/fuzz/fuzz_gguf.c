@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* Any bytes as a GGUF image: refused with a line, or every accessor stays inside. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/model/gguf.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static volatile uint8_t sink;
+
+static void read_all(const struct gguf *gguf, struct gguf_error *err)
+{
+	static const char *const keys[] = {"general.architecture", "a.u32",
+					   "tokenizer.ggml.tokens",
+					   "tokenizer.ggml.token_type"};
+	const struct gguf_kv *kv;
+	struct gguf_str str;
+	uint32_t u32;
+	float f32;
+	bool b;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		(void)gguf_get_u32(gguf, keys[i], &u32, err);
+		(void)gguf_get_f32(gguf, keys[i], &f32, err);
+		(void)gguf_get_bool(gguf, keys[i], &b, err);
+		if (gguf_get_str(gguf, keys[i], &str, err) == 0 && str.len)
+			sink ^= (uint8_t)str.data[str.len - 1];
+		if (gguf_get_array(gguf, keys[i], GGUF_I32, &kv, err) == 0 && kv->n)
+			sink ^= (uint8_t)gguf_array_i32(kv, kv->n - 1);
+		if (gguf_get_array(gguf, keys[i], GGUF_STRING, &kv, err) == 0) {
+			const uint8_t *cursor = kv->data;
+
+			for (uint64_t k = 0; k < kv->n; k++) {
+				str = gguf_next_str(&cursor);
+				if (str.len)
+					sink ^= (uint8_t)str.data[str.len - 1];
+			}
+			if (cursor != kv->end)
+				abort();
+		}
+	}
+	for (uint64_t i = 0; i < gguf_n_tensors(gguf); i++) {
+		const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
+
+		sink ^= tensor->data[0] ^ tensor->data[tensor->n_bytes - 1];
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct gguf_error err = {""};
+	struct gguf *gguf;
+
+	if (gguf_open_memory(&gguf, "fuzz", data, len, &err) < 0) {
+		if (!err.text[0] || memchr(err.text, '\n', strlen(err.text)))
+			abort();
+		return 0;
+	}
+	read_all(gguf, &err);
+	gguf_free(gguf);
+	return 0;
+}
