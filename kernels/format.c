@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/format.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *const format_names[KV_FORMAT_N] = {
+	[KV_FORMAT_FP16] = "fp16",
+	[KV_FORMAT_INT8] = "int8",
+	[KV_FORMAT_INT4] = "int4",
+	[KV_FORMAT_FP8_E4M3] = "fp8_e4m3",
+};
+
+const char *kv_format_name(enum kv_format format)
+{
+	return (unsigned)format < KV_FORMAT_N ? format_names[format] : NULL;
+}
+
+int kv_format_from_name(const char *name)
+{
+	for (int i = 0; i < KV_FORMAT_N; i++)
+		if (strcmp(name, format_names[i]) == 0)
+			return i;
+	return -EINVAL;
+}
+
+static size_t round_up(size_t x, size_t align)
+{
+	return (x + align - 1) / align * align;
+}
+
+/*
+ * The limits checked here bound every product below: 1024 layers x 1024 heads x two planes
+ * of 256 x 32 fp16 elements are 2^35 bytes.
+ */
+int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
+		   enum kv_format v_format, uint32_t n_layers, uint32_t n_kv_heads,
+		   uint32_t head_dim, uint32_t block_tokens)
+{
+	struct kv_layout l = {
+		.k_format = k_format,
+		.v_format = v_format,
+		.n_layers = n_layers,
+		.n_kv_heads = n_kv_heads,
+		.head_dim = head_dim,
+		.block_tokens = block_tokens,
+	};
+
+	if ((unsigned)k_format >= KV_FORMAT_N || (unsigned)v_format >= KV_FORMAT_N)
+		return -EINVAL;
+	if (n_layers == 0 || n_layers > KV_MAX_LAYERS)
+		return -EINVAL;
+	if (n_kv_heads == 0 || n_kv_heads > KV_MAX_KV_HEADS)
+		return -EINVAL;
+	if (head_dim == 0 || head_dim % 8 != 0 || head_dim > KV_HEAD_DIM_MAX)
+		return -EINVAL;
+	if (block_tokens != KV_BLOCK_TOKENS_MIN && block_tokens != KV_BLOCK_TOKENS_MAX)
+		return -EINVAL;
+	if (k_format != KV_FORMAT_FP16 || v_format != KV_FORMAT_FP16)
+		return -ENOTSUP;
+
+	l.k_plane_bytes = round_up((size_t)head_dim * block_tokens * 2, KV_PLANE_ALIGN);
+	l.v_plane_bytes = l.k_plane_bytes;
+	l.head_bytes = l.k_plane_bytes + l.v_plane_bytes;
+	l.layer_bytes = n_kv_heads * l.head_bytes;
+	l.block_bytes = round_up(n_layers * l.layer_bytes, KV_BLOCK_ALIGN);
+	*ret_layout = l;
+	return 0;
+}
+
+size_t kv_layout_bytes_per_token(const struct kv_layout *l)
+{
+	return (size_t)l->n_layers * l->n_kv_heads * l->head_dim * 2 * 2;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The element types of weight matrices in model files: names, sizes, and the reference
+ * dequantization of each. Owns no memory, may be called from any thread, relies on libc
+ * only. It does not read model files: a loader maps its own type numbers to these.
+ *
+ * A row of k elements is k / block elements groups of a fixed byte size; k must be a
+ * multiple of the group. Layouts and formulas stand beside each type in wtype.c.
+ */
+#ifndef KVD_KERNELS_WTYPE_H
+#define KVD_KERNELS_WTYPE_H
+
+#include <stdint.h>
+
+/* Own numbering, not that of any file format. */
+enum kv_wtype {
+	KV_WTYPE_F32,
+	KV_WTYPE_F16,
+	KV_WTYPE_BF16,
+	KV_WTYPE_Q4_0,
+	KV_WTYPE_Q4_1,
+	KV_WTYPE_Q5_0,
+	KV_WTYPE_Q5_1,
+	KV_WTYPE_Q8_0,
+	KV_WTYPE_Q4_K,
+	KV_WTYPE_Q5_K,
+	KV_WTYPE_Q6_K,
+	KV_WTYPE_N,
+};
+
+enum {
+	KV_MAX_COLS =
+		1 << 20, /* of a weight row; bounds integer sums and scratch sizes */
+	KV_MAX_ROWS = 1 << 28,
+};
+
+/* Upper-case name as model files spell it ("Q4_1"), or NULL. */
+const char *kv_wtype_name(enum kv_wtype type);
+
+/* Elements per group (1 for the float types), or 0 for a number out of range. */
+uint32_t kv_wtype_group(enum kv_wtype type);
+
+/* Bytes of a row of k elements; -EINVAL when k is 0, above KV_MAX_COLS or no multiple of
+ * the group, or when the type is out of range. */
+int64_t kv_wtype_row_bytes(enum kv_wtype type, uint64_t k);
+
+/*
+ * kv_row_dequantize - the value of each element, in float, by the format's definition
+ * @src: one row, unaligned     @dst: [k] floats
+ *
+ * Products and sums are single float operations in the order of the formula, as the
+ * format's authors do it. Return: 0 or -EINVAL (see kv_wtype_row_bytes()).
+ */
+int kv_row_dequantize(enum kv_wtype type, uint64_t k, const void *src, float *dst);
+
+#endif
