@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The configuration: what can be set, its defaults, and how text becomes a value.
+ *
+ * One table of keys (config.c) drives parsing, `kvd --help-config`, and the tests that
+ * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by
+ * its holder; it is filled before the loop starts and read-only afterwards. Files are
+ * read by daemon/config_file.h. Nothing is logged here: mistakes go to a report, one line
+ * for each, so that all mistakes of a file are seen at once.
+ */
+#ifndef KVD_DAEMON_CONFIG_H
+#define KVD_DAEMON_CONFIG_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/log.h"
+#include "daemon/loop.h"
+
+enum config_chat_template {
+	CONFIG_CHAT_AUTO, /* what the model file says, an unknown one is refused */
+	CONFIG_CHAT_CHATML,
+	CONFIG_CHAT_PLAIN,
+};
+
+enum config_kv_dtype {
+	CONFIG_KV_FP16,
+	CONFIG_KV_INT8,
+	CONFIG_KV_INT4,
+	CONFIG_KV_FP8_E4M3,
+};
+
+enum config_isa {
+	CONFIG_ISA_AUTO, /* the best that the CPU offers */
+	CONFIG_ISA_C,
+	CONFIG_ISA_AVX2,
+	CONFIG_ISA_AVX512,
+	CONFIG_ISA_AVX512VNNI,
+};
+
+enum config_huge_pages {
+	CONFIG_HUGE_PAGES_AUTO, /* madvise(MADV_HUGEPAGE), no failure if there are none */
+	CONFIG_HUGE_PAGES_NEVER, /* madvise(MADV_NOHUGEPAGE) */
+};
+
+/* Strings are never NULL; "" means not set. All are owned by the config. */
+struct config {
+	struct {
+		char *socket;
+		int log_level;  /* syslog priority */
+		int log_target; /* enum log_target */
+		uint64_t log_rate_interval_ns;
+		uint32_t log_rate_burst;
+		int io_backend; /* enum loop_backend */
+		uint32_t max_clients;
+		uint32_t max_clients_per_uid;
+		uint32_t max_rings_per_client;
+		uint32_t max_inflight_per_client;
+		uint64_t max_arena_per_ring; /* bytes, for each of the two arenas */
+		uint32_t spin_us;
+	} daemon;
+	struct {
+		char *path;
+		char *name;                    /* "": what the file says */
+		int chat_template;             /* enum config_chat_template */
+		uint32_t tensor_parallel_size; /* 1 */
+	} model;
+	struct {
+		int kv_cache_dtype;  /* enum config_kv_dtype; always FP16 in this build */
+		uint32_t block_size; /* tokens: 16 or 32 */
+		uint64_t kv_cache_memory;      /* bytes */
+		double gpu_memory_utilization; /* 0: not used */
+		bool enable_prefix_caching;
+	} cache;
+	struct {
+		uint32_t max_num_seqs;
+		uint32_t max_num_batched_tokens;
+		uint32_t max_model_len; /* 0: the model's */
+	} scheduler;
+	struct {
+		uint32_t threads;   /* 0: one for each CPU that may be used */
+		int isa;            /* enum config_isa */
+		cpu_set_t affinity; /* empty: not set */
+		int huge_pages;     /* enum config_huge_pages */
+	} cpu;
+};
+
+/*
+ * Where mistakes go. @text is one whole line without newline, such as
+ * "kvd.conf:12: [cache] block_sise: unknown key; did you mean block_size?".
+ */
+struct config_report {
+	void (*fn)(struct config_report *report, const char *text);
+	unsigned int n_errors;
+};
+
+/* All defaults. Return: 0 or -ENOMEM; config_deinit() is right after both. */
+int config_init(struct config *config);
+void config_deinit(struct config *config);
+
+/**
+ * config_set() - set one key from text
+ * @where: what to name in a mistake ("kvd.conf:12", "-o"); it is followed by ": "
+ * @section, @key, @value: as in the file; "" as value restores the default
+ *
+ * Return: 0, 1 if a mistake was reported and nothing was changed, -ENOMEM.
+ */
+int config_set(struct config *config, const char *where, const char *section,
+	       const char *key, const char *value, struct config_report *report);
+
+/* As config_set() for the argument of -o: "section.key=value". */
+int config_set_option(struct config *config, const char *option,
+		      struct config_report *report);
+
+/* Whether the values fit together; to be called when all sources were read. Return: 0, or
+ * 1 if a mistake was reported. */
+int config_check(const struct config *config, struct config_report *report);
+
+/* Reports one mistake: "WHERE: text". @where may be NULL. */
+void config_report_error(struct config_report *report, const char *where,
+			 const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Prints the table: for --help-config. */
+void config_print_help(FILE *out);
+
+/* Prints all values as a file that sets them, secrets there are none. */
+void config_print(const struct config *config, FILE *out);
+
+/* One row as the tests need it. */
+struct config_key_info {
+	const char *section;
+	const char *key;
+	const char *default_text; /* "" for a string that is not set */
+	const char *help;
+};
+
+/* Return: false past the last row. */
+bool config_key_info(size_t index, struct config_key_info *ret_info);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One 128-bit id for each kind of event that is worth a catalog entry (MESSAGE_ID= in the
+ * journal). Constants only.
+ *
+ * Ids are part of the interface: people and tests search for them, so an id is never
+ * changed or given to another kind of event. A new kind gets a random one
+ * (`systemd-id128 new`). KVD_MESSAGE_IDS() lists them all, so that tests can prove that
+ * they are well formed and distinct and that each one has its catalog entry.
+ */
+#ifndef KVD_DAEMON_MSGID_H
+#define KVD_DAEMON_MSGID_H
+
+#define MSGID_STARTED          "e1c30038ee3446ccbb9b9c5c75f969da"
+#define MSGID_STOPPING         "c7f5680f4c6a4cfca7d6bd2331c43ff4"
+#define MSGID_START_FAILED     "f54ea2fef4874de6b33839f84d888b6e"
+#define MSGID_CONFIG_BAD       "9d8671a3dd334812881e7728d5748e7c"
+#define MSGID_CONFIG_RELOADED  "c0ffe2d68b734e50a393f840988f60c0"
+#define MSGID_IO_URING_REFUSED "3ae78eafce75463281abb1b6a833bade"
+#define MSGID_MODEL_LOADED     "daf0297ba6224549b8ddb32e801fea8a"
+#define MSGID_MODEL_BAD        "d2415b26edda4a79964ada0cf547116c"
+#define MSGID_CLIENT_CONNECTED "6dc98854fdd9486fa91ce4260832eb60"
+#define MSGID_CLIENT_GONE      "296020c8fd1b4cb6b606f36131128bb0"
+#define MSGID_CLIENT_PROTOCOL  "c3c5cb7897264ce0b62fd82aae9b65b1"
+#define MSGID_CLIENT_REFUSED   "5099896cc7a74b1e8da5ff980e61edaf"
+#define MSGID_LIMIT_REACHED    "c61b4adf8fa148a19de3dff626031ca0"
+#define MSGID_LOG_SUPPRESSED   "e052706cf958450f901a4afe0af4ef42"
+#define MSGID_CACHE_FLUSHED    "1e9a2aa16dbe4d0ab31f5931deb05d1e"
+#define MSGID_BACKEND_FAILED   "7807ff0dc1dd4d8b9924e3ab6a16b145"
+#define MSGID_OUT_OF_MEMORY    "bca9593efc084cad936712a514bef871"
+
+/* X(NAME, "what happened") */
+#define KVD_MESSAGE_IDS(X)                                                               \
+	X(STARTED, "the daemon serves")                                                  \
+	X(STOPPING, "the daemon was told to stop")                                       \
+	X(START_FAILED, "the daemon cannot start")                                       \
+	X(CONFIG_BAD, "the configuration has errors")                                    \
+	X(CONFIG_RELOADED, "the configuration was read again")                           \
+	X(IO_URING_REFUSED, "io_uring may not be used, epoll takes its place")           \
+	X(MODEL_LOADED, "a model is ready")                                              \
+	X(MODEL_BAD, "a model file cannot be used")                                      \
+	X(CLIENT_CONNECTED, "a client connected")                                        \
+	X(CLIENT_GONE, "a client went away")                                             \
+	X(CLIENT_PROTOCOL, "a client broke the protocol and was cut off")                \
+	X(CLIENT_REFUSED, "a client was turned away")                                    \
+	X(LIMIT_REACHED, "a user reached a limit")                                       \
+	X(LOG_SUPPRESSED, "messages about one user were left out")                       \
+	X(CACHE_FLUSHED, "the cache was flushed")                                        \
+	X(BACKEND_FAILED, "a device or its worker failed")                               \
+	X(OUT_OF_MEMORY, "memory ran out")
+
+#endif
