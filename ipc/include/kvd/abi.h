@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_ABI_H
+#define KVD_ABI_H
+
+/*
+ * The shared-memory contract between kvd and its clients: what lies in the two
+ * memory regions of a ring, who may write which word, and what each operation
+ * takes and returns. kvd-abi(7) tells the same story with drawings, for those
+ * who write a client without libkvclient. The messages that set a ring up are
+ * in <kvd/proto.h>.
+ *
+ * Rules that hold everywhere:
+ *
+ *  - Little endian, fixed widths, natural alignment, no pointers: an address is
+ *    an offset from the start of an arena, and a length in bytes.
+ *  - A reserved field and an unknown flag bit must be zero. The daemon checks;
+ *    what it does not know completes with -EINVAL and is never ignored.
+ *  - Each shared word has one writer, named beside it.
+ *  - Numbers are never reused, structs of one ABI version never change their
+ *    layout. What is new gets a new number, a reserved field or a new struct.
+ *
+ * Strict C99 and C++, needs <stdint.h> only.
+ */
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Version of this contract, spoken in HELLO. It changes only when an old client
+ * would break; everything else is announced by a feature bit of WELCOME.
+ */
+#define KVD_ABI_VERSION 1u
+
+/* ------------------------------------------------------------------------
+ * Limits. A daemon may be configured lower, and says so in WELCOME; it is never
+ * higher within one ABI version.
+ */
+#define KVD_MAX_SQ_ENTRIES    4096u       /* power of two, at least 1 */
+#define KVD_MAX_CQ_ENTRIES    16384u      /* power of two, at least 1 */
+#define KVD_MAX_ARENA_BYTES   (64u << 20) /* each arena; a multiple of 4096, or 0 */
+#define KVD_MAX_RINGS         16u         /* open at once on one connection */
+#define KVD_MAX_IN_FLIGHT     4096u       /* accepted and not yet final, per ring */
+#define KVD_MAX_STOP          16u         /* stop strings of one request */
+#define KVD_MAX_STOP_LEN      256u        /* bytes of one stop string, at least 1 */
+#define KVD_MAX_CHAT_MESSAGES 1024u       /* messages of one CHAT input */
+#define KVD_MAX_CHAT_ROLE_LEN 64u         /* bytes of one role name, at least 1 */
+
+/* ------------------------------------------------------------------------
+ * Rings.
+ *
+ * Two memory files per ring, both made, sized and sealed by the daemon:
+ *
+ *   C2D, written by the client          D2C, written by the daemon
+ *   0      struct kvd_client_page       0      struct kvd_daemon_page
+ *   sq_off SQ entries, 64 bytes each    cq_off CQ entries, 64 bytes each
+ *   in_off input arena                  out_off output arena
+ *
+ * The client maps C2D readable and writable and D2C read-only; the seals make
+ * anything else impossible. Offsets come from struct kvd_ring_geometry, never
+ * from constants.
+ *
+ * Entries carry their own sequence word. Positions count from 0 and never wrap
+ * (64 bits). Entry i lives in slot i & (entries - 1) and is published by storing
+ * seq = i + 1 with release order, after every other byte of it was written. The
+ * consumer at position i waits until the slot's seq, loaded with acquire order,
+ * is i + 1. A file of zeros is thus an empty ring, and a message moves one cache
+ * line. Until it is published the slot holds the seq of one lap ago,
+ * i + 1 - entries, or 0 in the first lap. Any other value is a fault of the
+ * producer: the daemon ends the session of a client that shows one.
+ *
+ * A producer may fill slot i only when i - position < entries, where position is
+ * the consumer's published word (sq_pos, cq_pos). Consumers publish lazily: at
+ * the latest when a quarter of the ring has been consumed since the last time,
+ * before they sleep, and at once when the producer has said that it waits
+ * (KVD_CLIENT_SQ_FULL, KVD_DAEMON_CQ_FULL). A published position that goes back,
+ * or passes what was produced, ends the session.
+ *
+ * Arena bytes may change at any moment, also to zero: the daemon copies what it
+ * needs once and looks only at the copy. A client that changes bytes before the
+ * final CQE of the request harms only its own request.
+ */
+
+/**
+ * struct kvd_ring_geometry - where things lie in the two files of a ring
+ *
+ * Part of RING_OPENED; a copy stands at the start of D2C for debuggers. Constant
+ * for the life of the ring. Offsets and sizes are in bytes, from the file's
+ * start, multiples of 64 (entries) and 4096 (arenas, file sizes).
+ *
+ * off size
+ *   0   4  sq_entries  power of two
+ *   4   4  cq_entries  power of two
+ *   8   8  sq_off      SQ entries, in C2D
+ *  16   8  cq_off      CQ entries, in D2C
+ *  24   8  in_off      input arena, in C2D
+ *  32   8  in_bytes
+ *  40   8  out_off     output arena, in D2C
+ *  48   8  out_bytes
+ *  56   8  c2d_bytes   size of the file C2D
+ *  64   8  d2c_bytes   size of the file D2C
+ *  72  24  reserved    0
+ */
+struct kvd_ring_geometry {
+	uint32_t sq_entries;
+	uint32_t cq_entries;
+	uint64_t sq_off;
+	uint64_t cq_off;
+	uint64_t in_off;
+	uint64_t in_bytes;
+	uint64_t out_off;
+	uint64_t out_bytes;
+	uint64_t c2d_bytes;
+	uint64_t d2c_bytes;
+	uint64_t reserved[3];
+};
+
+/**
+ * struct kvd_client_page - first page of C2D; every word written by the client
+ * @cq_pos: CQ entries consumed so far (release; the daemon loads with acquire)
+ * @flags:  KVD_CLIENT_* bits
+ *
+ * The two words stand 128 bytes apart, so that neither drags the other's cache
+ * line, nor its neighbour that the prefetcher fetches along, between the CPUs.
+ */
+struct kvd_client_page {
+	uint64_t cq_pos;
+	uint64_t reserved0[15];
+	uint32_t flags;
+	uint32_t reserved1;
+	uint64_t reserved2[495];
+};
+
+/*
+ * The client sleeps, or will: after posting CQEs the daemon signals the
+ * completion doorbell. Set it, full barrier, look at the CQ once more, then
+ * sleep; clear it after waking. The barrier pairs with the daemon's between its
+ * store of a CQE's seq and its load of this word.
+ */
+#define KVD_CLIENT_NEED_WAKEUP (1u << 0)
+
+/*
+ * The SQ is full and the client waits for room: the daemon publishes sq_pos as
+ * soon as it has taken entries, and signals the completion doorbell.
+ */
+#define KVD_CLIENT_SQ_FULL (1u << 1)
+
+/**
+ * struct kvd_daemon_page - first page of D2C; every word written by the daemon
+ * @magic:    KVD_RING_MAGIC
+ * @version:  KVD_ABI_VERSION
+ * @geometry: copy of what RING_OPENED said
+ * @sq_pos:   SQ entries taken so far (release; the client loads with acquire)
+ * @flags:    KVD_DAEMON_* bits
+ */
+struct kvd_daemon_page {
+	uint32_t magic;
+	uint32_t version;
+	struct kvd_ring_geometry geometry;
+	uint64_t reserved0[3];
+	uint64_t sq_pos;
+	uint64_t reserved1[15];
+	uint32_t flags;
+	uint32_t reserved2;
+	uint64_t reserved3[479];
+};
+
+#define KVD_RING_MAGIC 0x3144564bu /* "KVD1" */
+
+/*
+ * The daemon does not watch this SQ: after publishing SQEs, full barrier, load
+ * flags, and if this bit is set signal the submit doorbell. A new ring has it
+ * set.
+ */
+#define KVD_DAEMON_NEED_WAKEUP (1u << 0)
+
+/*
+ * The daemon holds CQEs for which the CQ had no room; the ring's requests pause,
+ * nothing is lost, and no further SQE is taken. After consuming CQEs: publish
+ * cq_pos, full barrier, load flags, and if this bit is set signal the submit
+ * doorbell.
+ */
+#define KVD_DAEMON_CQ_FULL (1u << 1)
+
+/* ------------------------------------------------------------------------
+ * Submission.
+ */
+
+/**
+ * struct kvd_sqe - one request, 64 bytes, one cache line
+ *
+ * off size
+ *   0   8  seq         position + 1, stored last
+ *   8   8  user_data   comes back in each CQE of the request, untouched
+ *  16   1  opcode      enum kvd_op
+ *  17   1  flags       KVD_SQE_* bits
+ *  18   2  input       enum kvd_input: what the input bytes are
+ *  20   4  in_len      input bytes
+ *  24   8  in_off      where they start in the input arena
+ *  32   8  out_off     where the daemon may write in the output arena
+ *  40   4  out_len     how many bytes it may write there
+ *  44   4  params_len  parameter bytes, 0 for defaults
+ *  48   8  params_off  where they start in the input arena
+ *  56   8  arg         by opcode
+ *
+ * Offsets count from the start of their arena; where a length is 0 the offset
+ * must be 0 too. They need no alignment, but for out_off, a multiple of 4. The
+ * bytes belong to the daemon from publishing until the final CQE. The daemon
+ * ends with -EFAULT what does not lie inside its arena.
+ *
+ * Every SQE that is taken yields exactly one final CQE (without
+ * KVD_CQE_MORE), whatever happens to it. Requests run side by side and complete
+ * in any order.
+ */
+struct kvd_sqe {
+	uint64_t seq;
+	uint64_t user_data;
+	uint8_t opcode;
+	uint8_t flags;
+	uint16_t input;
+	uint32_t in_len;
+	uint64_t in_off;
+	uint64_t out_off;
+	uint32_t out_len;
+	uint32_t params_len;
+	uint64_t params_off;
+	uint64_t arg;
+};
+
+/* What a request asks for. Fields that an operation does not name must be 0. */
+enum kvd_op {
+	/*
+	 * Nothing. All fields but user_data and seq are 0. res = 0. Measures
+	 * the way there and back, and proves that the daemon lives.
+	 */
+	KVD_OP_NOP = 0,
+
+	/*
+	 * Continue a prompt. Takes input (TOKENS, TEXT, CHAT), params (struct
+	 * kvd_gen_params, or none), flags NO_SPECIAL and NO_BOS.
+	 *
+	 * Each token gives one CQE with MORE set and the token payload: its
+	 * id, its logprob and the text bytes that became safe to show with it.
+	 * Those can be none (half a UTF-8 character, or the beginning of what
+	 * may become a stop string) or those of several tokens; beyond 28
+	 * bytes, CQEs with MORE and PIECE follow that carry bytes only.
+	 * Concatenated they are the text, without a stop string and what
+	 * follows it. The model's end token is delivered and counted like any
+	 * other, but has no text.
+	 *
+	 * The final CQE carries the usage payload; res = the number of tokens
+	 * sent, or an error.
+	 */
+	KVD_OP_GENERATE = 1,
+
+	/*
+	 * The log probability that the model gives to each token of the input,
+	 * given those before it. Takes input (all kinds), out, flags NO_SPECIAL
+	 * and NO_BOS. For n tokens the output is u32 ids[n], then f32
+	 * logprobs[n], 8n bytes; logprobs[0] is 0. res = n. out_len too small:
+	 * -ENOBUFS, nothing written, usage.detail = the bytes it takes.
+	 */
+	KVD_OP_SCORE = 2,
+
+	/*
+	 * Text to token ids. Takes input (TEXT, CHAT: the template's whole
+	 * rendering), out, flags NO_SPECIAL and NO_BOS. Output u32 ids[res].
+	 * out_len too small: as SCORE.
+	 */
+	KVD_OP_TOKENIZE = 3,
+
+	/*
+	 * Token ids to text. Takes input (TOKENS), out, flag SKIP_SPECIAL.
+	 * Output res bytes, not terminated, perhaps not whole UTF-8 characters
+	 * at the ends. out_len too small: as SCORE.
+	 */
+	KVD_OP_DETOKENIZE = 4,
+
+	/*
+	 * End the requests of this ring whose user_data is arg. Each of them
+	 * gets its own final CQE, -ECANCELED, unless it had just ended. res of
+	 * the CANCEL itself: how many were told to end, or -ENOENT.
+	 */
+	KVD_OP_CANCEL = 5
+
+	/*
+	 * Numbers kept for what is designed and not yet built; until then
+	 * they complete with -EINVAL, as any unknown number:
+	 *    8 FORK
+	 *   16 SPACE_OPEN  17 KV_LOOKUP  18 KV_GET     19 KV_PUT
+	 *   20 KV_UNPIN    21 KV_DELETE  22 KV_MAP
+	 */
+};
+
+/* In text, "<|im_end|>" and the like are plain characters, not special tokens. */
+#define KVD_SQE_NO_SPECIAL (1u << 0)
+/* Do not put a beginning-of-sequence token first, though the model asks for it. */
+#define KVD_SQE_NO_BOS (1u << 1)
+/* DETOKENIZE: special tokens give no text. */
+#define KVD_SQE_SKIP_SPECIAL (1u << 2)
+
+/* What lies at in_off. */
+enum kvd_input {
+	KVD_INPUT_NONE = 0,
+
+	/* u32 ids[in_len / 4], each below n_vocab; in_len is a multiple of 4. */
+	KVD_INPUT_TOKENS = 1,
+
+	/* UTF-8, not terminated. Invalid UTF-8 ends with KVD_E_TEXT. */
+	KVD_INPUT_TEXT = 2,
+
+	/*
+	 * A conversation, in the chat template of the model. Records of
+	 *     u32 role_len, u32 content_len, role bytes, content bytes
+	 * packed, without padding, exactly in_len bytes in all. Roles are
+	 * "system", "user", "assistant"; content is always plain characters
+	 * (never special tokens). The answer of the assistant comes next.
+	 */
+	KVD_INPUT_CHAT = 3
+};
+
+/**
+ * struct kvd_gen_params - how GENERATE chooses tokens and when it ends
+ * @size:        sizeof(struct kvd_gen_params) of the caller; at least
+ *               KVD_GEN_PARAMS_SIZE_1, and bytes beyond what the daemon
+ *               knows must be 0
+ * @flags:       KVD_GEN_* bits
+ * @max_tokens:  end after so many; 0: only at the model's end token, a stop
+ *               string or the end of the context
+ * @n:           sequences; 0 or 1 (more need KVD_FEATURE_FORK)
+ * @top_k:       keep the k likeliest tokens; 0: all
+ * @temperature: 0: the likeliest token always; else the logits are divided by it
+ * @top_p:       keep the likeliest tokens up to this probability sum; 0 or 1: all
+ * @min_p:       keep tokens at least this likely relative to the likeliest; 0: all
+ * @seed:        the choice depends on seed and position only: same seed, same
+ *               model, same prompt, same answer
+ * @n_stop:      stop strings, at most KVD_MAX_STOP
+ * @reserved:    0
+ *
+ * The stop strings follow at params_off + size, as n_stop records of u32 len and
+ * len bytes, packed, and fill params_len exactly. NaN and values outside of
+ * 0 <= temperature <= 100, 0 <= top_p, min_p <= 1 end with -EINVAL.
+ */
+struct kvd_gen_params {
+	uint32_t size;
+	uint32_t flags;
+	uint32_t max_tokens;
+	uint32_t n;
+	uint32_t top_k;
+	float temperature;
+	float top_p;
+	float min_p;
+	uint64_t seed;
+	uint32_t n_stop;
+	uint32_t reserved[5];
+};
+
+#define KVD_GEN_PARAMS_SIZE_1 64u
+
+/* Fill in logprob, and set KVD_CQE_LOGPROB. It costs a little time. */
+#define KVD_GEN_LOGPROBS (1u << 0)
+/* The model's end token does not end the answer. */
+#define KVD_GEN_IGNORE_EOS (1u << 1)
+/* Kept for ECHO (prompt tokens first); not built, -EINVAL. */
+#define KVD_GEN_ECHO (1u << 2)
+
+/* ------------------------------------------------------------------------
+ * Completion.
+ */
+
+/* Text bytes that one CQE carries at most. */
+#define KVD_CQE_BYTES 28u
+
+/**
+ * struct kvd_cqe_token - payload of a CQE with KVD_CQE_MORE
+ * @token:   id of the token; with KVD_CQE_PIECE 0 and without meaning
+ * @logprob: natural logarithm of its probability under the model (before
+ *           temperature); 0 unless KVD_CQE_LOGPROB is set
+ * @n_bytes: how many of @bytes count, 0..28
+ */
+struct kvd_cqe_token {
+	int32_t token;
+	float logprob;
+	uint8_t n_bytes;
+	uint8_t reserved[3];
+	uint8_t bytes[KVD_CQE_BYTES];
+};
+
+/**
+ * struct kvd_cqe_usage - payload of the final CQE
+ * @prompt_tokens:    tokens of the input
+ * @cached_tokens:    of these, how many the cache spared the device
+ * @generated_tokens: tokens delivered
+ * @finish_reason:    enum kvd_finish
+ * @ttft_ns:          from taking the SQE to the first token; 0 if none came
+ * @total_ns:         from taking the SQE to this CQE
+ * @detail:           with some errors the number that explains it, else 0
+ */
+struct kvd_cqe_usage {
+	uint32_t prompt_tokens;
+	uint32_t cached_tokens;
+	uint32_t generated_tokens;
+	uint32_t finish_reason;
+	uint64_t ttft_ns;
+	uint64_t total_ns;
+	uint64_t detail;
+};
+
+/**
+ * struct kvd_cqe - one completion, 64 bytes, one cache line
+ *
+ * off size
+ *   0   8  seq        position + 1, stored last
+ *   8   8  user_data  of the SQE
+ *  16   4  res        0 or a count; -1..-4095: -errno; below: KVD_E_*
+ *  20   4  flags      KVD_CQE_* bits
+ *  24  40  payload    MORE set: token; else: usage
+ */
+struct kvd_cqe {
+	uint64_t seq;
+	uint64_t user_data;
+	int32_t res;
+	uint32_t flags;
+	union {
+		struct kvd_cqe_token token;
+		struct kvd_cqe_usage usage;
+		uint8_t raw[40];
+	} u;
+};
+
+/* More CQEs of this request follow. The one without it is the last. */
+#define KVD_CQE_MORE (1u << 0)
+/* Only bytes: more text of the token before, or text that was held back. */
+#define KVD_CQE_PIECE (1u << 1)
+/* token.logprob is valid. */
+#define KVD_CQE_LOGPROB (1u << 2)
+
+/* Why a request ended. */
+enum kvd_finish {
+	KVD_FINISH_NONE = 0,      /* not a GENERATE */
+	KVD_FINISH_STOP = 1,      /* the model's end token, or a stop string */
+	KVD_FINISH_LENGTH = 2,    /* max_tokens, or the end of the context */
+	KVD_FINISH_CANCELLED = 3, /* CANCEL; res is -ECANCELED */
+	KVD_FINISH_ERROR = 4      /* res says which */
+};
+
+/* ------------------------------------------------------------------------
+ * Errors. Negative numbers from -1 to -4095 are -errno with the usual meaning:
+ *
+ *   -EINVAL     unknown opcode, flag or input kind; a reserved field that is
+ *               not 0; a parameter outside its range; a malformed record
+ *   -EFAULT     an offset and length that leave the arena
+ *   -ENOBUFS    out_len too small; usage.detail = bytes it takes
+ *   -ENOENT     CANCEL found nothing
+ *   -ECANCELED  ended by CANCEL or by closing the ring
+ *   -ENOMEM     the daemon is out of memory for its own bookkeeping
+ *   -ECONNRESET the daemon went away (made by the client's side)
+ *   -EPERM      an administrative message from someone who may not send it
+ *
+ * Below them are kvd's own. A number keeps its meaning for ever.
+ */
+#define KVD_E_BASE (-4096)
+
+/* A message or ring that breaks the contract; the session ends. */
+#define KVD_E_PROTO (-4096)
+/* HELLO asked for an ABI version that this daemon does not speak. */
+#define KVD_E_VERSION (-4097)
+/* The daemon restarted and the request was lost; it is safe to send again. */
+#define KVD_E_RESTARTED (-4098)
+/* A limit of this user is reached; detail = the limit. Others are not affected. */
+#define KVD_E_QUOTA (-4099)
+/* No model is loaded: only NOP, statistics and administration work. */
+#define KVD_E_MODEL_NONE (-4100)
+/* The prompt and one token do not fit the context; detail = context length. */
+#define KVD_E_CONTEXT (-4101)
+/* The model's chat template is none that kvd knows; send TEXT or TOKENS. */
+#define KVD_E_TEMPLATE (-4102)
+/* The daemon finishes what runs and accepts nothing new. */
+#define KVD_E_DRAINING (-4103)
+/* The model file has no usable tokenizer; send TOKENS. */
+#define KVD_E_TOKENIZER (-4104)
+/* A token id is not in the vocabulary; detail = its index in the input. */
+#define KVD_E_TOKEN (-4105)
+/* The text is not valid UTF-8; detail = offset of the first bad byte. */
+#define KVD_E_TEXT (-4106)
+/* The input has no tokens, and the operation needs one. */
+#define KVD_E_EMPTY (-4107)
+/* The request can never fit the block pool; detail = tokens that would. */
+#define KVD_E_POOL (-4108)
+/* The device or its worker failed; the request may be tried again. */
+#define KVD_E_DEVICE (-4109)
+/* More requests in flight on this ring than allowed; detail = the limit. */
+#define KVD_E_BUSY (-4110)
+/* The deadline of the request has passed. */
+#define KVD_E_DEADLINE (-4111)
+/* The model or the feature that was asked for is not there. */
+#define KVD_E_UNSUPPORTED (-4112)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_PROTO_H
+#define KVD_PROTO_H
+
+/*
+ * Messages on the socket: the handshake, opening rings, and administration.
+ * Requests for tokens do not come this way; they go through the rings of
+ * <kvd/abi.h>, whose general rules (little endian, reserved means 0, numbers are
+ * never reused) hold here too.
+ *
+ * The socket is AF_UNIX, SOCK_SEQPACKET, at $KVD_SOCKET or KVD_SOCKET_DEFAULT.
+ * One message is one packet. The client speaks first:
+ *
+ *     client                                daemon
+ *       | HELLO version, features, name       |
+ *       |------------------------------------>|
+ *       |         WELCOME limits, model info  |
+ *       |<------------------------------------|   or REJECT, then it hangs up
+ *       | RING_OPEN sizes                     |
+ *       |------------------------------------>|
+ *       |       RING_OPENED geometry, 4 fds   |
+ *       |<------------------------------------|   or ERROR
+ *
+ * After WELCOME any request may be sent at any time; each gets exactly one
+ * reply, with the request's tag: the reply type that belongs to it, or ERROR. A
+ * packet with tag 0 is a NOTICE that nobody asked for. The daemon knows its peer
+ * by the uid and gid that the kernel attests at connect time (SO_PEERCRED), and
+ * by nothing the client says.
+ *
+ * Clients never pass file descriptors; a packet that carries one, a packet that
+ * is too short, too long or of unknown type, and a second HELLO end the session.
+ * Closing the socket ends it too, with all its rings and requests.
+ *
+ * Growth: structs grow at their end only. A receiver that knows less ignores the
+ * tail of a reply; the daemon refuses a request with a tail that is not zero
+ * (-E2BIG in an ERROR). A receiver that knows more takes what is missing as 0.
+ */
+
+#include <stdint.h>
+
+#include <kvd/abi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVD_SOCKET_DEFAULT "/run/kvd/kvd.sock"
+#define KVD_SOCKET_ENV     "KVD_SOCKET"
+
+/* ------------------------------------------------------------------------
+ * Limits.
+ */
+#define KVD_MSG_MAX      65536u /* bytes of a packet, header included */
+#define KVD_MSG_MAX_FDS  4u     /* file descriptors of a packet */
+#define KVD_NAME_MAX     64u    /* names of clients, domains, models; with the 0 */
+#define KVD_TEXT_MAX     240u   /* text of REJECT and ERROR; with the 0 */
+#define KVD_CLIENTS_PAGE 128u   /* entries of one CLIENTS_REPLY */
+
+/*
+ * Strings are fixed char arrays of UTF-8, always terminated inside the array,
+ * the rest of it 0. A name has no control characters.
+ */
+
+/* ------------------------------------------------------------------------
+ * Header and types.
+ */
+
+/**
+ * struct kvd_msg_hdr - start of every message
+ * @len:    bytes of the packet, this header included
+ * @type:   enum kvd_msg_type
+ * @flags:  0
+ * @tag:    chosen by the client, not 0; the reply repeats it
+ * @status: 0 in requests; in replies 0, or the error (-errno, KVD_E_*)
+ */
+struct kvd_msg_hdr {
+	uint32_t len;
+	uint16_t type;
+	uint16_t flags;
+	uint32_t tag;
+	int32_t status;
+};
+
+/* A reply's number is its request's plus 0x8000. */
+enum kvd_msg_type {
+	KVD_MSG_HELLO = 1,
+	KVD_MSG_RING_OPEN = 2,
+	KVD_MSG_RING_CLOSE = 3,
+	KVD_MSG_STATS = 4,
+	KVD_MSG_CLIENTS = 5,
+	KVD_MSG_FLUSH = 6,
+	/*
+	 * Numbers kept for administration that comes later: 7 PIN, 8 UNPIN,
+	 * 9 QUOTA, 10 DRAIN, 11 RELOAD, 12 CACHE_LIST, 13 MONITOR, 14 MODEL.
+	 */
+
+	KVD_MSG_WELCOME = 0x8001,
+	KVD_MSG_RING_OPENED = 0x8002,
+	KVD_MSG_RING_CLOSED = 0x8003,
+	KVD_MSG_STATS_REPLY = 0x8004,
+	KVD_MSG_CLIENTS_REPLY = 0x8005,
+	KVD_MSG_FLUSH_REPLY = 0x8006,
+
+	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
+	KVD_MSG_NOTICE = 0xfffe, /* kept: new generation, drain; tag 0 */
+	KVD_MSG_ERROR = 0xffff   /* instead of any other reply; the session goes on */
+};
+
+/* ------------------------------------------------------------------------
+ * Handshake.
+ */
+#define KVD_HELLO_MAGIC 0x3144564bu /* "KVD1" */
+
+/**
+ * struct kvd_msg_hello - client to daemon, the first packet
+ * @magic:    KVD_HELLO_MAGIC
+ * @version:  KVD_ABI_VERSION of the client
+ * @features: KVD_FEATURE_* bits that the client wants, or 0; bits that the
+ *            daemon has not are no error, WELCOME says what is there
+ * @name:     a label for people (kvctl clients); grants nothing, may be empty
+ */
+struct kvd_msg_hello {
+	struct kvd_msg_hdr hdr;
+	uint32_t magic;
+	uint32_t version;
+	uint64_t features;
+	char name[KVD_NAME_MAX];
+};
+
+/* What this daemon, with this model, can do for this client. */
+#define KVD_FEATURE_GENERATE (1ull << 0) /* GENERATE and SCORE: a model is loaded */
+#define KVD_FEATURE_TEXT     (1ull << 1) /* TEXT input, TOKENIZE, DETOKENIZE */
+#define KVD_FEATURE_CHAT     (1ull << 2) /* CHAT input: the template is known */
+#define KVD_FEATURE_FORK     (1ull << 3) /* kept: n > 1, FORK */
+#define KVD_FEATURE_KV       (1ull << 4) /* kept: SPACE_OPEN, KV_* */
+#define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
+
+/**
+ * struct kvd_model_info - the model that the daemon serves
+ * @name:           from the model file, or the file's name
+ * @arch:           "llama", "qwen2", ...; empty: no model is loaded
+ * @n_layers, @n_kv_heads, @head_dim, @n_vocab: its shape
+ * @context_length: tokens of prompt and answer together
+ * @block_tokens:   tokens of a cache block; prefixes are shared in these units
+ * @bos_id, @eos_id: special tokens, -1 if there is none
+ * @block_bytes:    size of a block in the pool
+ * @fingerprint:    SHA-256 over everything that makes KV data differ
+ */
+struct kvd_model_info {
+	char name[KVD_NAME_MAX];
+	char arch[32];
+	uint32_t n_layers;
+	uint32_t n_kv_heads;
+	uint32_t head_dim;
+	uint32_t n_vocab;
+	uint32_t context_length;
+	uint32_t block_tokens;
+	int32_t bos_id;
+	int32_t eos_id;
+	uint64_t block_bytes;
+	uint8_t fingerprint[32];
+	uint64_t reserved[6];
+};
+
+/**
+ * struct kvd_server_info - the daemon, and what it grants this client
+ * @version:        KVD_ABI_VERSION of the daemon
+ * @max_rings:      rings open at once
+ * @max_sq_entries, @max_cq_entries: of one ring
+ * @max_in_flight:  requests of one ring taken and not final
+ * @max_msg:        bytes of a packet
+ * @features:       KVD_FEATURE_* bits
+ * @generation:     counts the daemon's starts; cache contents and rings of
+ *                  different generations have nothing to do with each other
+ * @max_in_bytes, @max_out_bytes: arenas of one ring
+ * @release:        "0.1.0"
+ */
+struct kvd_server_info {
+	uint32_t version;
+	uint32_t max_rings;
+	uint32_t max_sq_entries;
+	uint32_t max_cq_entries;
+	uint32_t max_in_flight;
+	uint32_t max_msg;
+	uint64_t features;
+	uint64_t generation;
+	uint64_t max_in_bytes;
+	uint64_t max_out_bytes;
+	char release[32];
+	uint64_t reserved[4];
+};
+
+/* struct kvd_msg_welcome - daemon to client; hdr.tag is HELLO's */
+struct kvd_msg_welcome {
+	struct kvd_msg_hdr hdr;
+	struct kvd_server_info server;
+	struct kvd_model_info model;
+};
+
+/**
+ * struct kvd_msg_error - REJECT and ERROR; hdr.status holds the code
+ * @text:   one line for people, saying what to do about it; never contents of
+ *          prompts, addresses or other clients
+ * @detail: a number that belongs to the code (a limit, an offset), else 0
+ */
+struct kvd_msg_error {
+	struct kvd_msg_hdr hdr;
+	uint64_t detail;
+	char text[KVD_TEXT_MAX];
+};
+
+/* ------------------------------------------------------------------------
+ * Rings.
+ */
+
+/**
+ * struct kvd_msg_ring_open - ask for a ring
+ * @sq_entries, @cq_entries: powers of two
+ * @flags:     0
+ * @in_bytes, @out_bytes: arenas, multiples of 4096; 0 where none is needed
+ *
+ * -EINVAL: not such numbers. KVD_E_QUOTA: above the limits of WELCOME.
+ */
+struct kvd_msg_ring_open {
+	struct kvd_msg_hdr hdr;
+	uint32_t sq_entries;
+	uint32_t cq_entries;
+	uint32_t flags;
+	uint32_t reserved;
+	uint64_t in_bytes;
+	uint64_t out_bytes;
+};
+
+/* Order of the file descriptors that come with RING_OPENED. */
+enum kvd_ring_fd {
+	/*
+	 * Memory file, client-written. Check before mapping: size, and the
+	 * seals SHRINK|GROW|SEAL.
+	 */
+	KVD_RING_FD_C2D = 0,
+
+	/*
+	 * Memory file, daemon-written; PROT_READ only. Check before mapping:
+	 * size, and the seals FUTURE_WRITE|SHRINK|GROW|SEAL.
+	 */
+	KVD_RING_FD_D2C = 1,
+
+	/* Submit doorbell: an eventfd. Write a u64 1 to signal the daemon. */
+	KVD_RING_FD_SUBMIT = 2,
+
+	/*
+	 * Completion doorbell: the reading end of a pipe, readable when the
+	 * daemon has signalled. Read it until EAGAIN; what the bytes are means
+	 * nothing. It is no eventfd, since that has one O_NONBLOCK flag for
+	 * both sides: a client could clear it and block the daemon's write.
+	 */
+	KVD_RING_FD_COMPLETE = 3,
+
+	KVD_RING_N_FDS = 4
+};
+
+/**
+ * struct kvd_msg_ring_opened - a new ring; comes with KVD_RING_N_FDS descriptors
+ * @ring_id: names it in RING_CLOSE and in the daemon's log; not 0
+ */
+struct kvd_msg_ring_opened {
+	struct kvd_msg_hdr hdr;
+	uint32_t ring_id;
+	uint32_t reserved;
+	struct kvd_ring_geometry geometry;
+};
+
+/*
+ * struct kvd_msg_ring_close - end a ring; its requests are cancelled, and what
+ * they would have completed is lost. Reply: RING_CLOSED, a bare header. -ENOENT:
+ * no such ring.
+ */
+struct kvd_msg_ring_close {
+	struct kvd_msg_hdr hdr;
+	uint32_t ring_id;
+	uint32_t reserved;
+};
+
+/* ------------------------------------------------------------------------
+ * Statistics. STATS is a bare header.
+ */
+
+/**
+ * struct kvd_stats - the daemon in numbers; grows at its end only
+ * @size:        bytes of the struct as its writer knew it
+ * @generation:  see struct kvd_server_info
+ * @uptime_ns:   since the daemon serves
+ * @release, @backend, @cache_format: "0.1.0", "avx512", "fp16"
+ * @model:       arch is empty when there is none
+ * @pool_bytes:  memory of the block pool
+ * @bytes_per_token: pool bytes that one token takes
+ * @blocks_total: = free + cached + active
+ * @blocks_free:  hold nothing
+ * @blocks_cached: hold a prefix that no request uses; may be evicted
+ * @blocks_active: in use by a request, or pinned
+ * @blocks_pinned: of the active ones, those that an administrator pinned
+ * @queried_tokens: prompt tokens that were looked up in the cache
+ * @hit_tokens:  of these, found
+ * @shared_hit_tokens: of these, computed by another process than the one served
+ * @evicted_blocks: cached blocks that made room
+ * @requests_*:  running and waiting now; the others since the start
+ * @tokens_prompt, @tokens_generated: since the start
+ * @clients:     connected now
+ * @rings:       open now
+ * @sessions_faulty: ended for breaking the contract, since the start
+ */
+struct kvd_stats {
+	uint32_t size;
+	uint32_t reserved0;
+	uint64_t generation;
+	uint64_t uptime_ns;
+	char release[32];
+	char backend[32];
+	struct kvd_model_info model;
+	char cache_format[32];
+	uint64_t pool_bytes;
+	double bytes_per_token;
+	uint64_t blocks_total;
+	uint64_t blocks_free;
+	uint64_t blocks_cached;
+	uint64_t blocks_active;
+	uint64_t blocks_pinned;
+	uint64_t queried_tokens;
+	uint64_t hit_tokens;
+	uint64_t shared_hit_tokens;
+	uint64_t evicted_blocks;
+	uint64_t requests_running;
+	uint64_t requests_waiting;
+	uint64_t requests_completed;
+	uint64_t requests_failed;
+	uint64_t requests_cancelled;
+	uint64_t tokens_prompt;
+	uint64_t tokens_generated;
+	uint64_t clients;
+	uint64_t rings;
+	uint64_t sessions_faulty;
+};
+
+/* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */
+struct kvd_msg_stats_reply {
+	struct kvd_msg_hdr hdr;
+	struct kvd_stats stats;
+};
+
+/* ------------------------------------------------------------------------
+ * Clients, in pages.
+ */
+
+/**
+ * struct kvd_msg_clients - list connected clients
+ * @after_id: 0 for the first page, then next_id of the page before
+ * @max:      entries wanted, at most KVD_CLIENTS_PAGE; 0: that many
+ *
+ * Without KVD_FEATURE_ADMIN only clients of the caller's own uid are listed.
+ */
+struct kvd_msg_clients {
+	struct kvd_msg_hdr hdr;
+	uint64_t after_id;
+	uint32_t max;
+	uint32_t reserved;
+};
+
+/**
+ * struct kvd_client_info - one connection
+ * @id:    counts up, never reused within a generation
+ * @uid:   attested by the kernel
+ * @pid:   label only: the process that connected may be gone and its pid reused
+ * @name:  what it calls itself
+ * @rings, @requests_running, @requests_waiting, @blocks: held now
+ * @tokens_*: since it connected
+ * @connected_ns: how long ago that was
+ */
+struct kvd_client_info {
+	uint64_t id;
+	uint32_t uid;
+	uint32_t gid;
+	int32_t pid;
+	uint32_t rings;
+	char name[KVD_NAME_MAX];
+	uint32_t requests_running;
+	uint32_t requests_waiting;
+	uint64_t tokens_prompt;
+	uint64_t tokens_generated;
+	uint64_t tokens_cached;
+	uint64_t blocks;
+	uint64_t connected_ns;
+	uint64_t reserved[6];
+};
+
+/**
+ * struct kvd_msg_clients_reply - one page, by rising id
+ * @n:          entries that follow
+ * @entry_size: bytes of each (they may grow at their end)
+ * @next_id:    after_id of the next page; 0: this was the last
+ */
+struct kvd_msg_clients_reply {
+	struct kvd_msg_hdr hdr;
+	uint32_t n;
+	uint32_t entry_size;
+	uint64_t next_id;
+	/* n entries of entry_size bytes follow */
+};
+
+/* ------------------------------------------------------------------------
+ * Cache flush.
+ */
+
+/**
+ * struct kvd_msg_flush - empty what may be emptied, in every tier
+ * @flags:  0
+ * @domain: only this sharing domain ("uid:1000"); empty: every domain that the
+ *          caller may flush, for an ordinary client its own
+ * @model:  only blocks of the model with this name; empty: all
+ *
+ * Running requests keep what they use. -EPERM: not the caller's domain.
+ */
+struct kvd_msg_flush {
+	struct kvd_msg_hdr hdr;
+	uint32_t flags;
+	uint32_t reserved;
+	char domain[KVD_NAME_MAX];
+	char model[KVD_NAME_MAX];
+};
+
+/**
+ * struct kvd_flush_counts - what a flush did
+ * @flushed_blocks, @flushed_bytes: now free
+ * @kept_pinned, @kept_active: blocks that may not be flushed, and why
+ * @remaining: blocks that could be flushed and are still there: 0, or the flush
+ *             is incomplete
+ */
+struct kvd_flush_counts {
+	uint64_t flushed_blocks;
+	uint64_t flushed_bytes;
+	uint64_t kept_pinned;
+	uint64_t kept_active;
+	uint64_t remaining;
+	uint64_t reserved[3];
+};
+
+struct kvd_msg_flush_reply {
+	struct kvd_msg_hdr hdr;
+	struct kvd_flush_counts counts;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
