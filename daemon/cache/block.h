@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The block pool: who holds which of the blocks 0 .. n_blocks - 1.
+ *
+ * Owns: the book-keeping of every block, not its bytes; those belong to the backend, which
+ * finds them at base + id * block_bytes. Runs on the loop thread only. Relies on evict.h
+ * for the order of cached blocks. Does not know keys or tokens (prefix.h) nor sequences
+ * (seq.h).
+ *
+ * States:
+ *
+ *                   take                    refs >= 1
+ *      +------+ ----------------------> +--------+ <--- ref, unref while refs > 1
+ *      | free |                         | active |
+ *      +------+ <---------------------- +--------+
+ *         ^      last unref, not in        |   ^
+ *         |      the index        last     |   | ref (a hit)
+ *         |                       unref,   v   |
+ *         |                       in the  +--------+
+ *         +---------------------- index   | cached |  refs = 0, in the index
+ *            drop from the index          +--------+
+ *            (evicted or flushed)
+ *
+ * Equations, checked by block_pool_check():
+ *
+ *   n_free + n_cached + n_active = n_blocks
+ *   state free   <=>  on the free list  =>  refs = 0, pins = 0, not indexed
+ *   state cached <=>  refs = 0 and indexed
+ *   state active <=>  refs > 0
+ *   pins > 0      =>  indexed
+ *   candidate of evict  <=>  cached and pins = 0
+ *   n_evictable() = n_cached - n_cached_pinned = evict.n_candidates
+ *
+ * A block remembers the domain whose data its bytes hold, also while it is free. Taking it
+ * for another domain tells the caller to have it zeroed first.
+ */
+#ifndef KVD_CACHE_BLOCK_H
+#define KVD_CACHE_BLOCK_H
+
+#include "daemon/cache/evict.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BLOCK_NONE UINT32_MAX
+
+/* The bytes are all zero: nobody's. Not a uid: (uid_t)-1 is none. */
+#define BLOCK_DOMAIN_ZERO UINT32_MAX
+
+enum block_state { BLOCK_FREE, BLOCK_ACTIVE, BLOCK_CACHED };
+
+/* Named conditions of block_pool_take() and prefix_take(). */
+enum {
+	BLOCK_NEEDS_ZERO = 1, /* taken, but it holds another domain's bytes */
+	BLOCK_POOL_DRY = 2,   /* no block is free */
+};
+
+/**
+ * struct block - one block
+ * @refs: holders: block tables of sequences
+ * @pins: reasons not to evict it
+ * @generation: counts how often it was taken; (id, generation) names one life
+ * @domain: whose bytes it holds, or BLOCK_DOMAIN_ZERO
+ * @owner: label of the process whose request computed it
+ * @next_free: free list
+ * @state: enum block_state
+ * @indexed: the prefix index can find it
+ * @tainted: its bytes are unknown (a step failed); it is zeroed whoever takes it
+ */
+struct block {
+	uint32_t refs;
+	uint32_t pins;
+	uint32_t generation;
+	uint32_t domain;
+	uint64_t owner;
+	uint32_t next_free;
+	uint8_t state;
+	bool indexed;
+	bool tainted;
+};
+
+/**
+ * struct block_pool - all of them
+ * @n_pinned: blocks with pins > 0, in whatever state
+ * @n_cached_pinned: the cached ones among them
+ */
+struct block_pool {
+	struct block *blocks;
+	struct evict evict;
+	uint32_t n_blocks;
+	uint32_t n_free;
+	uint32_t n_active;
+	uint32_t n_cached;
+	uint32_t n_pinned;
+	uint32_t n_cached_pinned;
+	uint32_t free_head;
+};
+
+/**
+ * block_pool_init() - all blocks free, their bytes taken for zero
+ * @pool: caller's memory
+ * @n_blocks: 1 .. 2^31 - 1
+ * @policy: order of eviction, e.g. &evict_lru
+ *
+ * Return: 0, -EINVAL, -ENOMEM.
+ */
+int block_pool_init(struct block_pool *pool, uint32_t n_blocks,
+		    const struct evict_policy *policy);
+void block_pool_deinit(struct block_pool *pool);
+
+/**
+ * block_pool_take() - a free block becomes active with one reference
+ * @pool: pool
+ * @domain: whose data will be written into it
+ * @owner: label of the process that computes it
+ * @ret_id: the block
+ *
+ * Return: 0; BLOCK_NEEDS_ZERO: taken too, and the caller must see to it that the bytes are
+ * zeroed before anything else touches them; BLOCK_POOL_DRY: nothing is free.
+ */
+int block_pool_take(struct block_pool *pool, uint32_t domain, uint64_t owner,
+		    uint32_t *ret_id);
+
+/* One more holder of an active or cached block. */
+void block_pool_ref(struct block_pool *pool, uint32_t id);
+
+/* One holder less. The last one leaves it cached if it is indexed, else free. */
+void block_pool_unref(struct block_pool *pool, uint32_t id);
+
+/* Only an indexed block can be pinned; prefix_pin() pins the chain above it as well. */
+void block_pool_pin(struct block_pool *pool, uint32_t id);
+void block_pool_unpin(struct block_pool *pool, uint32_t id);
+
+/* The index can find an active block from now on. For prefix.c. */
+void block_pool_set_indexed(struct block_pool *pool, uint32_t id);
+
+/* The index has forgotten an unpinned block; a cached one becomes free. For prefix.c. */
+void block_pool_clear_indexed(struct block_pool *pool, uint32_t id);
+
+/* The step that was to write it failed: its bytes count as another domain's. */
+void block_pool_taint(struct block_pool *pool, uint32_t id);
+
+static inline const struct block *block_pool_get(const struct block_pool *pool,
+						 uint32_t id)
+{
+	return &pool->blocks[id];
+}
+
+/* Blocks that eviction can free, one after the other. */
+static inline uint32_t block_pool_n_evictable(const struct block_pool *pool)
+{
+	return pool->n_cached - pool->n_cached_pinned;
+}
+
+/* Blocks that can be handed out without taking any from a sequence. */
+static inline uint32_t block_pool_n_available(const struct block_pool *pool)
+{
+	return pool->n_free + block_pool_n_evictable(pool);
+}
+
+/**
+ * block_pool_check() - whether every equation above holds; O(n_blocks)
+ * Return: 0, or -EINVAL.
+ */
+int block_pool_check(const struct block_pool *pool);
+
+#endif

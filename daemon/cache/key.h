@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Keys of the prefix index: SHA-256 chains over blocks of tokens.
+ *
+ * Owns: one digest context of libcrypto, fetched once. Runs on the loop thread. Knows no
+ * blocks.
+ *
+ *   root   = SHA-256( field(tag, bytes) ... )     field = u8 tag, u32 length, bytes
+ *   key[0] = SHA-256( root   || tokens of block 0 as u32 little endian )
+ *   key[i] = SHA-256( key[i-1] || tokens of block i )
+ *
+ * The root's fields are everything besides tokens that makes the bytes of a block differ,
+ * and what must not be shared: version of this scheme, weights, KV format, backend variant,
+ * rope settings, block size, adapter, domain, salt. Tags and lengths keep one field's bytes
+ * from being read as another's. Since a key fixes all that came before it, equal keys mean
+ * equal prefixes; the index compares tokens and parent all the same.
+ */
+#ifndef KVD_CACHE_KEY_H
+#define KVD_CACHE_KEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PREFIX_KEY_LEN 32
+
+struct prefix_key {
+	uint8_t bytes[PREFIX_KEY_LEN];
+};
+
+/**
+ * struct prefix_model - what all keys of one daemon have in common
+ * @fingerprint: SHA-256 of the weights
+ * @format: KV format, e.g. "fp16"
+ * @backend: backend variant whose arithmetic wrote the block, e.g. "cpu-avx512vnni"
+ * @rope: rope settings in any canonical spelling
+ * @block_tokens: tokens per block
+ *
+ * Strings are borrowed during prefix_keyer_init() only; NULL counts as "".
+ */
+struct prefix_model {
+	uint8_t fingerprint[32];
+	const char *format;
+	const char *backend;
+	const char *rope;
+	uint32_t block_tokens;
+};
+
+/**
+ * struct prefix_keyer - makes keys
+ * @md, @ctx: libcrypto's EVP_MD and EVP_MD_CTX
+ * @base: SHA-256 of the common fields
+ * @block_tokens: tokens hashed into each key
+ * @key_bits: bits that prefix_key_next() keeps, the rest is zero: 256, or few in a test
+ *	that wants collisions
+ */
+struct prefix_keyer {
+	void *md;
+	void *ctx;
+	struct prefix_key base;
+	uint32_t block_tokens;
+	uint32_t key_bits;
+};
+
+/**
+ * prefix_keyer_init() - fetch SHA-256 and hash the common fields
+ * @keyer: caller's memory
+ * @model: the common fields; block_tokens > 0
+ * @key_bits: 1 .. 256; 256 outside tests
+ *
+ * Return: 0, -EINVAL, -ENOMEM (also when libcrypto offers no SHA-256).
+ */
+int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_model *model,
+		      uint32_t key_bits);
+void prefix_keyer_deinit(struct prefix_keyer *keyer);
+
+/**
+ * prefix_key_root() - where a chain begins
+ * @keyer: keyer
+ * @domain: inside which sharing is allowed
+ * @adapter, @adapter_len: adapter of the weights; empty for none
+ * @salt, @salt_len: narrows sharing to those who know it; empty for none
+ * @ret_key: always the full 256 bits
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int prefix_key_root(struct prefix_keyer *keyer, uint32_t domain, const void *adapter,
+		    size_t adapter_len, const void *salt, size_t salt_len,
+		    struct prefix_key *ret_key);
+
+/**
+ * prefix_key_next() - key of the block that follows @parent
+ * @keyer: keyer
+ * @parent: root or key of the block before
+ * @tokens: [block_tokens]
+ * @ret_key: may be @parent's memory
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int prefix_key_next(struct prefix_keyer *keyer, const struct prefix_key *parent,
+		    const int32_t *tokens, struct prefix_key *ret_key);
+
+#endif

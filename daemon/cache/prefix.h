@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The prefix index: from tokens to blocks that already hold their K and V.
+ *
+ * Owns: one node per block of the pool (key, tokens, parent, number of children) and the
+ * hash table over them. Runs on the loop thread. Relies on block.h for states and evict.h
+ * for the order; the pool outlives the index. Does no I/O and knows no sequences.
+ *
+ *   root A ---- b7 ---- b2 ---- b9          a tree per root; a node is a full block
+ *                 \---- b4                  b7 has two children, b9 and b4 none
+ *   root B ---- b5
+ *
+ * Equations, checked by prefix_check():
+ *
+ *   node in the table <=> block indexed
+ *   node's parent is indexed or is the root;  n_children = nodes that name it as parent
+ *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
+ *   pins(child) > 0  =>  pins(parent) > 0     (prefix_pin() pins the chain)
+ *   domain(child) = domain(parent)
+ *   => all cached, unpinned blocks can be evicted, leaves first
+ *
+ * A hit needs equal key, tokens, parent, root and domain. So a collision of keys is a
+ * miss, never a wrong answer, and several nodes of one key may live side by side.
+ *
+ * Equal blocks: two sequences may compute the same block in the same step. The second to
+ * publish gets PREFIX_EXISTS with the block that is there; it takes a reference to that
+ * one, gives its own back and goes on with the shared one. The bytes are equal, because a
+ * block's bytes depend on its tokens and those before them only. This keeps the third
+ * equation and halves the memory.
+ *
+ * Only a block whose step has completed may be published.
+ */
+#ifndef KVD_CACHE_PREFIX_H
+#define KVD_CACHE_PREFIX_H
+
+#include "daemon/cache/block.h"
+#include "daemon/cache/key.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Named conditions of prefix_publish(). */
+enum {
+	PREFIX_EXISTS = 1, /* an equal block is published; *ret_id is that one */
+	PREFIX_ORPHAN = 2, /* the parent is not in the index (flushed): stay private */
+};
+
+/**
+ * struct prefix_node - what the index knows of one block
+ * @key: its key
+ * @root: root of its chain; compared where the parent is none
+ * @parent: block id of the block before, or BLOCK_NONE
+ * @n_children: nodes whose parent this is
+ * @next, @prev: neighbours in the hash bucket, BLOCK_NONE at the ends
+ */
+struct prefix_node {
+	struct prefix_key key;
+	struct prefix_key root;
+	uint32_t parent;
+	uint32_t n_children;
+	uint32_t next;
+	uint32_t prev;
+};
+
+/**
+ * struct prefix_counters - since start, never reset
+ * @queried_tokens: tokens of requests that looked for a prefix
+ * @hit_tokens: tokens found
+ * @shared_hit_tokens: those among them whose block another process computed
+ * @evicted_blocks: blocks dropped because another was needed
+ * @published_blocks: blocks that entered the index
+ * @duplicate_blocks: blocks given back because an equal one was there
+ */
+struct prefix_counters {
+	uint64_t queried_tokens;
+	uint64_t hit_tokens;
+	uint64_t shared_hit_tokens;
+	uint64_t evicted_blocks;
+	uint64_t published_blocks;
+	uint64_t duplicate_blocks;
+};
+
+/**
+ * struct prefix_index - the index
+ * @nodes: [n_blocks], indexed by block id
+ * @tokens: [n_blocks][block_tokens]
+ * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
+ */
+struct prefix_index {
+	struct block_pool *pool;
+	struct prefix_keyer keyer;
+	struct prefix_node *nodes;
+	int32_t *tokens;
+	uint32_t *buckets;
+	uint32_t n_buckets;
+	uint32_t block_tokens;
+	uint32_t n_nodes;
+	struct prefix_counters counters;
+};
+
+/**
+ * struct prefix_chain - one sequence's way through the index
+ * @root: from prefix_key_root()
+ * @keys: [n_keys] keys of its leading full blocks, made once each, on demand
+ * @n_keys: how many are made
+ * @cap_keys: room in @keys; the caller's memory
+ * @domain: as in the root
+ * @owner: label of the process that asks
+ *
+ * Keys depend on tokens alone, so they survive eviction and preemption. Truncating the
+ * tokens means setting n_keys back.
+ */
+struct prefix_chain {
+	struct prefix_key root;
+	struct prefix_key *keys;
+	uint32_t n_keys;
+	uint32_t cap_keys;
+	uint32_t domain;
+	uint64_t owner;
+};
+
+/**
+ * prefix_init() - an empty index over a pool
+ * @index: caller's memory
+ * @pool: outlives the index; no block is indexed
+ * @model: fields common to all keys
+ * @key_bits: 256; fewer in tests
+ *
+ * Return: 0, -EINVAL, -ENOMEM.
+ */
+int prefix_init(struct prefix_index *index, struct block_pool *pool,
+		const struct prefix_model *model, uint32_t key_bits);
+
+/* The pool's blocks keep their indexed mark: deinit the pool right after. */
+void prefix_deinit(struct prefix_index *index);
+
+/**
+ * prefix_chain_key() - key of block @i of a sequence
+ * @index: index
+ * @chain: the sequence's chain
+ * @tokens: the sequence's tokens, at least (i + 1) * block_tokens of them
+ * @i: block number, below cap_keys
+ *
+ * Return: borrowed key, or NULL if libcrypto is out of memory.
+ */
+const struct prefix_key *prefix_chain_key(struct prefix_index *index,
+					  struct prefix_chain *chain,
+					  const int32_t *tokens, uint32_t i);
+
+/**
+ * prefix_find() - block @i of a sequence, if it is published
+ * @index, @chain, @tokens, @i: as prefix_chain_key()
+ * @parent: block id of block i - 1, BLOCK_NONE for i = 0
+ *
+ * Takes no reference and counts nothing.
+ *
+ * Return: block id, or BLOCK_NONE.
+ */
+uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
+		     const int32_t *tokens, uint32_t i, uint32_t parent);
+
+/**
+ * prefix_acquire() - block @i of a sequence with a reference, counted as a hit
+ *
+ * As prefix_find(). This is how a sequence adopts, one by one, blocks that another has
+ * published since it looked last.
+ *
+ * Return: block id, or BLOCK_NONE.
+ */
+uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
+			const int32_t *tokens, uint32_t i, uint32_t parent);
+
+/**
+ * prefix_lookup() - the longest published prefix
+ * @index, @chain, @tokens: as above
+ * @max_blocks: look no further; at most cap_keys, and all its tokens are there
+ * @ids: [max_blocks] block ids, each with a reference
+ *
+ * The caller counts what it asked for in counters.queried_tokens.
+ *
+ * Return: number of ids.
+ */
+uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
+		       const int32_t *tokens, uint32_t max_blocks, uint32_t *ids);
+
+/**
+ * prefix_publish() - others may find block @i from now on
+ * @index, @chain, @tokens, @i, @parent: as prefix_find()
+ * @id: active, not indexed, of the chain's domain; its step has completed
+ * @ret_id: with PREFIX_EXISTS the equal block, borrowed
+ *
+ * Return: 0, PREFIX_EXISTS, PREFIX_ORPHAN, or -ENOMEM (then it stays private).
+ */
+int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
+		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
+		   uint32_t *ret_id);
+
+/**
+ * prefix_take() - a block to write into, at the cost of a cached one if need be
+ *
+ * As block_pool_take(); BLOCK_POOL_DRY now means that nothing can be evicted either.
+ */
+int prefix_take(struct prefix_index *index, uint32_t domain, uint64_t owner,
+		uint32_t *ret_id);
+
+/* Evicts up to @n blocks, leaves first. Return: how many. */
+uint32_t prefix_evict(struct prefix_index *index, uint32_t n);
+
+/* Pins an indexed block and the chain above it, so that it stays cached. */
+void prefix_pin(struct prefix_index *index, uint32_t id);
+void prefix_unpin(struct prefix_index *index, uint32_t id);
+
+/**
+ * struct prefix_flush_result - what a flush did, in blocks
+ * @flushed: were cached and are free now
+ * @kept_active: are read by running requests; they left the index, so that no new request
+ *	finds them, and become free when their holders let go
+ * @kept_pinned: are pinned; untouched
+ * @remaining: flushable blocks still there, counted again afterwards: 0
+ */
+struct prefix_flush_result {
+	uint32_t flushed;
+	uint32_t kept_active;
+	uint32_t kept_pinned;
+	uint32_t remaining;
+};
+
+/**
+ * prefix_flush() - empty one domain's part of the index
+ * @index: index
+ * @domain: which
+ * @ret_result: counts
+ *
+ * Safe at any time, also while a step is in flight: blocks with holders keep their bytes.
+ */
+void prefix_flush(struct prefix_index *index, uint32_t domain,
+		  struct prefix_flush_result *ret_result);
+void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *ret_result);
+
+/* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
+int prefix_check(const struct prefix_index *index);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One request as the scheduler sees it: its tokens, how far they are computed, its blocks.
+ *
+ * Owns: the token array, the key array and the block table of the request, all sized when
+ * it is added, so that no step can run out of memory half way. Runs on the loop thread.
+ * Knows no session, ring or text; others name it by id and it names them by cookie.
+ *
+ *   tokens   [ prompt ................ | generated ........ | room ........ ]
+ *            0 ....... n_computed ..... n_prompt ... n_tokens .... max_total
+ *
+ *   n_computed <= n_tokens <= max_total;   table covers 0 .. n_computed - 1
+ *   n_tokens = n_prompt + n_generated
+ *   n_computed = n_tokens is never left standing: a GENERATE request then got its next
+ *   token from the same step, a SCORE request is done
+ *
+ *               add                    first rows, or a hit
+ *      ------------------> WAITING ---------------------------> PREFILL
+ *                             ^  ^          preempted              |
+ *                             |  +---------------------------------+ prompt computed,
+ *                             |             preempted              v token sampled
+ *                             +---------------------------------- DECODE
+ *
+ *   from each of them, at once or when the step in flight has completed: gone, with one
+ *   SCHED_FINISHED event. PAUSED is a flag beside the state: not planned, blocks kept until
+ *   somebody else needs them.
+ */
+#ifndef KVD_SCHED_REQUEST_H
+#define KVD_SCHED_REQUEST_H
+
+#include "daemon/cache/prefix.h"
+#include "daemon/cache/seq.h"
+#include "daemon/sched/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum request_kind { REQUEST_GENERATE, REQUEST_SCORE };
+
+enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
+
+/**
+ * struct request_desc - what is asked for
+ * @kind: enum request_kind
+ * @ignore_eos: go on after an end-of-sequence token
+ * @tokens, @n_tokens: the prompt, >= 1 token, each >= 0; borrowed during sched_add() only
+ * @max_tokens: GENERATE: how many at most; 0 until EOS or the context is full
+ * @sample: GENERATE: how
+ * @uid: for fairness
+ * @domain: inside which blocks are shared
+ * @owner: label of the client's process, for shared_hit_tokens
+ * @salt, @salt_len: narrows sharing; may be empty
+ * @cookie: comes back in every event
+ */
+struct request_desc {
+	uint8_t kind;
+	bool ignore_eos;
+	const int32_t *tokens;
+	uint32_t n_tokens;
+	uint32_t max_tokens;
+	struct sample_params sample;
+	uint32_t uid;
+	uint32_t domain;
+	uint64_t owner;
+	const void *salt;
+	size_t salt_len;
+	uint64_t cookie;
+};
+
+/**
+ * struct request - one request
+ * @id: the scheduler's id
+ * @arrival: order of arrival; lower is older
+ * @n_cached: prompt tokens that were hits in its first life (before any preemption)
+ * @max_total: n_tokens at which it ends with REQUEST_LENGTH
+ * @planned: step that it has an entry in
+ * @cancelled: ends when the step in flight completes
+ * @preempted: lost its blocks at least once
+ * @chain_dead: keys could not be made; goes on without the index
+ * @prev_run, @next_run: all requests that are not WAITING, oldest first
+ * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; oldest first
+ */
+struct request {
+	uint32_t id;
+	uint8_t kind;
+	uint8_t state;
+	bool ignore_eos;
+	bool paused;
+	bool cancelled;
+	bool preempted;
+	bool chain_dead;
+	uint32_t uid;
+	uint64_t cookie;
+	uint64_t arrival;
+	uint64_t arrived_ns;
+	uint64_t planned;
+	struct sample_params sample;
+
+	int32_t *tokens;
+	uint32_t n_tokens;
+	uint32_t n_prompt;
+	uint32_t n_generated;
+	uint32_t n_computed;
+	uint32_t n_cached;
+	uint32_t max_total;
+
+	struct seq_table table;
+	struct prefix_chain chain;
+
+	struct sched_uid *user;
+	struct request *prev_run;
+	struct request *next_run;
+	struct request *prev;
+	struct request *next;
+};
+
+/**
+ * request_new() - copy a description
+ * @desc: valid by sched_add()'s rules
+ * @max_total: tokens, prompt included; >= desc->n_tokens
+ * @block_tokens: tokens per block
+ * @ret_request: the request, WAITING, id 0
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int request_new(const struct request_desc *desc, uint32_t max_total,
+		uint32_t block_tokens, struct request **ret_request);
+
+/* The table must be empty; free(NULL) is fine. */
+void request_free(struct request *request);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The scheduler: which rows the next step runs.
+ *
+ * Owns: every request from sched_add() to its SCHED_FINISHED event, and the block tables of
+ * all. Runs on the loop thread. Deterministic: it reads no clock, draws no random numbers
+ * and takes all it knows from its callers, so a run is replayed by replaying the calls.
+ * Relies on daemon/cache; the pool and the index outlive it. Knows no sockets, models or
+ * devices.
+ *
+ *   sched_add()  sched_cancel()  sched_pause()      any time, also during a step
+ *        |            |               |
+ *        v            v               v
+ *      [ requests ] -- sched_plan() --> struct plan --> worker
+ *           ^                                             |
+ *           +-------- sched_complete() <-- struct plan_result
+ *                          |
+ *                          v   sched_events(): TOKEN, SCORED, FINISHED
+ *
+ * One plan is in flight at a time.
+ *
+ * What a plan holds, in this order:
+ *   1. one row for each request that decodes, oldest first;
+ *   2. prefill chunks from what is left of the budget. uids take turns; inside a uid the
+ *      oldest gets half of what is left to it, the next one half of the rest, and so on; what
+ *      nobody wants goes to whoever is next. So a long prompt delays short ones by
+ *      a constant factor and not by its length. Waiting requests are admitted here.
+ *
+ * Prefixes: a request adopts published blocks when it is admitted and again before each
+ * chunk that begins at a block boundary. If its next block is being computed in this very
+ * step by another request, it leaves that block to the other and looks again in the next
+ * step: 16 requests with one prompt compute it once. That cannot deadlock, because it waits
+ * only for rows that are in the plan, and each step decides anew. At least one token of
+ * each request is always computed, since its logits are wanted. SCORE needs the logits of
+ * every row, which the cache does not hold, so it computes all rows, adopts nothing, but
+ * publishes what it has computed.
+ *
+ * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the
+ * latest first; then requests that came later than the one in need and have no rows in this
+ * plan yet, the latest first. They keep their tokens, go back to the head of the queue and
+ * are computed again, with hits on what of theirs is still cached. A request that finds no
+ * victim keeps what it has and sits the step out, and nobody is admitted meanwhile.
+ *   Progress: if no row is planned before the oldest unpaused request is looked at, all
+ *   others are its victims, and alone it fits (sched_add() saw to that). Older requests
+ *   never lose blocks to younger ones, so none computes the same rows for ever.
+ */
+#ifndef KVD_SCHED_SCHED_H
+#define KVD_SCHED_SCHED_H
+
+#include "daemon/cache/prefix.h"
+#include "daemon/sched/plan.h"
+#include "daemon/sched/request.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SCHED_MAX_EOS 16
+
+/**
+ * struct sched_config - limits
+ * @max_num_seqs: requests that run at once, 1 .. 4096
+ * @max_num_batched_tokens: rows of a step, >= max_num_seqs
+ * @max_model_len: tokens of a sequence, prompt and generated
+ * @max_waiting: requests beyond the running ones that may queue; the sum of both is at most
+ *	65,535
+ * @block_tokens: tokens per block; as in the prefix index
+ * @enable_prefix_caching: look for and publish prefixes
+ * @eos, @n_eos: tokens that end a sequence
+ */
+struct sched_config {
+	uint32_t max_num_seqs;
+	uint32_t max_num_batched_tokens;
+	uint32_t max_model_len;
+	uint32_t max_waiting;
+	uint32_t block_tokens;
+	bool enable_prefix_caching;
+	int32_t eos[SCHED_MAX_EOS];
+	uint32_t n_eos;
+};
+
+/* Named conditions of sched_add(). */
+enum {
+	SCHED_PROMPT_TOO_LONG = 1, /* n_tokens > limit, by max_model_len */
+	SCHED_CANNOT_EVER_FIT = 2, /* needs more blocks than the pool has */
+	SCHED_QUEUE_FULL = 3,      /* limit requests wait already */
+	SCHED_INVALID = 4,         /* no tokens, a negative token, unknown kind */
+};
+
+/**
+ * struct sched_refusal - the numbers behind a condition of sched_add()
+ * @wanted: tokens of the prompt (TOO_LONG), blocks needed (CANNOT_EVER_FIT), requests held
+ *	(QUEUE_FULL), index of the bad token (INVALID)
+ * @limit: what would have been allowed
+ */
+struct sched_refusal {
+	uint64_t wanted;
+	uint64_t limit;
+};
+
+enum sched_event_kind {
+	SCHED_TOKEN,    /* a token was sampled */
+	SCHED_SCORED,   /* the logprob of a prompt token is known */
+	SCHED_FINISHED, /* the request is gone; the last event of its id */
+};
+
+enum sched_reason {
+	SCHED_REASON_NONE,
+	SCHED_REASON_STOP,      /* end-of-sequence token, or SCORE complete */
+	SCHED_REASON_LENGTH,    /* max_tokens, max_model_len or the pool's size reached */
+	SCHED_REASON_CANCELLED, /* sched_cancel() */
+	SCHED_REASON_ERROR,     /* `status` says which */
+};
+
+/**
+ * struct sched_event - one thing that happened to a request
+ * @kind: enum sched_event_kind
+ * @reason: FINISHED: enum sched_reason
+ * @is_eos: TOKEN: it is an end-of-sequence token, not part of the text; FINISHED with STOP
+ *	follows unless ignore_eos. It counts as generated
+ * @id, @cookie: which request
+ * @token, @logprob: TOKEN, SCORED
+ * @position: absolute position of @token in the sequence
+ * @status: FINISHED with ERROR: -errno
+ * @n_prompt, @n_cached, @n_generated: FINISHED: usage in tokens
+ */
+struct sched_event {
+	uint8_t kind;
+	uint8_t reason;
+	bool is_eos;
+	uint32_t id;
+	uint64_t cookie;
+	int32_t token;
+	float logprob;
+	uint32_t position;
+	int status;
+	uint32_t n_prompt;
+	uint32_t n_cached;
+	uint32_t n_generated;
+};
+
+/**
+ * struct sched_counters - since start, never reset
+ * @steps: plans completed
+ * @prompt_tokens: prompt tokens of requests that left the queue for the first time
+ * @cached_tokens: those of them that were hits
+ * @computed_rows: rows of completed plans
+ * @generated_tokens: sampled
+ * @preemptions: times a request lost its blocks
+ * @deferrals: times a request left its next block to another in the same step
+ * @stalls: times a request found no block
+ */
+struct sched_counters {
+	uint64_t steps;
+	uint64_t prompt_tokens;
+	uint64_t cached_tokens;
+	uint64_t computed_rows;
+	uint64_t generated_tokens;
+	uint64_t completed;
+	uint64_t failed;
+	uint64_t cancelled;
+	uint64_t preemptions;
+	uint64_t deferrals;
+	uint64_t stalls;
+};
+
+struct sched;
+
+/**
+ * sched_new() - an empty scheduler
+ * @config: copied
+ * @pool: blocks; outlives the scheduler, which is its only user
+ * @index: over the same pool and with the same block_tokens
+ * @ret_sched: the scheduler
+ *
+ * Return: 0, -EINVAL, -ENOMEM.
+ */
+int sched_new(const struct sched_config *config, struct block_pool *pool,
+	      struct prefix_index *index, struct sched **ret_sched);
+
+/* Drops every request without events. No plan may be in flight on a worker. */
+void sched_free(struct sched *sched);
+
+/* Capacities for plan_init(): a plan of this scheduler always fits into them. */
+void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps);
+
+/**
+ * sched_add() - take a request into the queue
+ * @sched: scheduler
+ * @desc: the request; copied
+ * @now_ns: when, on any monotonic clock
+ * @ret_id: its id, never 0; ids of finished requests come back only after 65,535 reuses of
+ *	their place
+ * @ret_refusal: with a condition: its numbers; may be NULL
+ *
+ * GENERATE: the prompt must leave room for one token in max_model_len. A max_tokens beyond
+ * max_model_len or the pool's size is cut to it and ends with LENGTH.
+ *
+ * Return: 0, a condition, or -ENOMEM.
+ */
+int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
+	      uint32_t *ret_id, struct sched_refusal *ret_refusal);
+
+/**
+ * sched_cancel() - end a request early
+ * @sched: scheduler
+ * @id: any id; one that is gone is ignored
+ *
+ * Its blocks return at once, or, if it has rows in the step in flight, when that step has
+ * completed: no block is reused while the device may write it. Exactly one FINISHED event
+ * with CANCELLED follows; no TOKEN of that step is reported. Stop strings end a request
+ * the same way.
+ */
+void sched_cancel(struct sched *sched, uint32_t id);
+
+/**
+ * sched_pause() - stop or resume planning a request
+ *
+ * For a client whose completion queue is full. A token of a step in flight is still
+ * reported. Unknown ids are ignored.
+ */
+void sched_pause(struct sched *sched, uint32_t id, bool paused);
+
+/**
+ * sched_plan() - the next step
+ * @sched: scheduler; no plan is in flight
+ * @now_ns: the time
+ * @plan: initialized with at least sched_plan_caps(); overwritten
+ *
+ * If rows are returned the plan is in flight until sched_complete(). Events may appear
+ * also without rows (a request that a fully pinned pool can never serve fails).
+ *
+ * Return: number of rows; 0: nothing can run until something is added, resumed or
+ * cancelled.
+ */
+uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan);
+
+/**
+ * sched_complete() - apply what the step has brought
+ * @sched: scheduler
+ * @plan: the plan in flight, unchanged
+ * @result: of the same step; with a negative status all its requests fail
+ *
+ * Publishes the blocks that the step has filled, appends tokens, ends requests. Events of
+ * the last sched_complete() must have been cleared.
+ */
+void sched_complete(struct sched *sched, const struct plan *plan,
+		    const struct plan_result *result);
+
+/**
+ * sched_events() - what happened since sched_clear_events(), in order
+ * @ret_n: how many
+ *
+ * Return: borrowed array, good until the next call that is not sched_get() or
+ * sched_stats().
+ */
+const struct sched_event *sched_events(const struct sched *sched, uint32_t *ret_n);
+void sched_clear_events(struct sched *sched);
+
+/* Borrowed; NULL if the id is gone. */
+const struct request *sched_get(const struct sched *sched, uint32_t id);
+
+/* Whether a plan is in flight. */
+bool sched_in_flight(const struct sched *sched);
+
+/**
+ * struct sched_stats - now
+ * @running: requests that are not waiting, paused ones among them
+ * @waiting: requests in the queue
+ */
+struct sched_stats {
+	uint32_t running;
+	uint32_t waiting;
+	uint32_t paused;
+	struct sched_counters counters;
+};
+
+void sched_stats(const struct sched *sched, struct sched_stats *ret_stats);
+
+/**
+ * sched_check() - whether tables, lists, pool and index agree; O(everything)
+ *
+ * Counts the references of all tables and compares them with the pool's. For tests and
+ * doctor.
+ *
+ * Return: 0, or -EINVAL.
+ */
+int sched_check(const struct sched *sched);
+
+#endif
