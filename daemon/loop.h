@@ -68,8 +68,7 @@ enum {
 typedef void (*loop_io_fn)(struct loop_io *io, uint32_t events);
 /* @fd: an accepted connection, CLOEXEC and NONBLOCK, now the callee's; or -errno. */
 typedef void (*loop_accept_fn)(struct loop_accept *accept, int fd);
-/* @now_ns: loop_now(); the due time is in timer->due_ns, before a periodic timer moves
- * on. */
+/* A one-shot timer is idle by now, a periodic one already set to its next due time. */
 typedef void (*loop_timer_fn)(struct loop_timer *timer, uint64_t now_ns);
 typedef void (*loop_signal_fn)(struct loop_signal *signal, int signo);
 typedef void (*loop_defer_fn)(struct loop_defer *defer);
@@ -196,7 +195,8 @@ void loop_io_remove(struct loop_io *io);
 
 /**
  * loop_accept_add() - accept connections
- * @fd: listening socket, O_NONBLOCK
+ * @fd: listening socket. Its O_NONBLOCK flag is set or cleared as the back end needs: with
+ *      io_uring a non-blocking one would complete with -EAGAIN at once, for ever.
  * @fn: called for each connection, and with -errno for failures. After -EMFILE, -ENFILE,
  *      -ENOMEM and -ENOBUFS accepting pauses for 100 ms; connections wait in the backlog.
  *
@@ -212,8 +212,10 @@ void loop_accept_remove(struct loop_accept *accept);
  * @due_ns: absolute, in loop_now() time; the past means the next iteration
  * @period_ns: 0 for one-shot. Periods that were missed are skipped, not made up for.
  *
- * Timers that are due at once run in order of due time. Return: 0 or -ENOMEM; a timer
- * that has been started before can be restarted from its own callback without failing.
+ * Timers that are due at once run in order of due time. Moving a running timer cannot
+ * fail.
+ *
+ * Return: 0 or -ENOMEM.
  */
 int loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t due_ns,
 		     uint64_t period_ns, loop_timer_fn fn);
