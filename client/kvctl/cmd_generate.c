@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* kvctl generate: one prompt, its answer as it comes or as one JSON object. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/kvctl/json.h"
+#include "client/kvctl/kvctl.h"
+#include "client/kvctl/utf8.h"
+
+enum {
+	OPT_RAW = 256,
+	OPT_SYSTEM,
+	OPT_SYSTEM_FILE,
+	OPT_MAX_TOKENS,
+	OPT_TEMPERATURE,
+	OPT_TOP_K,
+	OPT_TOP_P,
+	OPT_MIN_P,
+	OPT_SEED,
+	OPT_STOP,
+	OPT_LOGPROBS,
+	OPT_REPORT,
+};
+
+static const struct option options[] = {
+	{"raw", no_argument, NULL, OPT_RAW},
+	{"system", required_argument, NULL, OPT_SYSTEM},
+	{"system-file", required_argument, NULL, OPT_SYSTEM_FILE},
+	{"max-tokens", required_argument, NULL, OPT_MAX_TOKENS},
+	{"temperature", required_argument, NULL, OPT_TEMPERATURE},
+	{"top-k", required_argument, NULL, OPT_TOP_K},
+	{"top-p", required_argument, NULL, OPT_TOP_P},
+	{"min-p", required_argument, NULL, OPT_MIN_P},
+	{"seed", required_argument, NULL, OPT_SEED},
+	{"stop", required_argument, NULL, OPT_STOP},
+	{"logprobs", no_argument, NULL, OPT_LOGPROBS},
+	{"report", required_argument, NULL, OPT_REPORT},
+	KVCTL_COMMON_OPTIONS,
+};
+
+struct generate {
+	struct kvc_gen_opts opts;
+	const char *stop[KVD_MAX_STOP];
+	const char *system;
+	const char *system_file;
+	const char *report;
+	bool raw;
+};
+
+static void add_stop(struct generate *gen, const char *text)
+{
+	size_t len = strlen(text);
+
+	if (len == 0 || len > KVD_MAX_STOP_LEN)
+		kvctl_usage_error("--stop: a text of 1 to %u bytes is needed",
+				  KVD_MAX_STOP_LEN);
+	if (gen->opts.n_stop == KVD_MAX_STOP)
+		kvctl_usage_error("--stop: not more than %u times", KVD_MAX_STOP);
+	gen->stop[gen->opts.n_stop++] = text;
+}
+
+static void parse_options(struct kvctl *ctl, int argc, char **argv, struct generate *gen)
+{
+	int c;
+
+	*gen = (struct generate){.opts = KVC_OPTS_INIT(struct kvc_gen_opts)};
+	gen->opts.max_tokens = 512;
+	while ((c = kvctl_next_option(ctl, argc, argv, options)) != -1) {
+		switch (c) {
+		case OPT_RAW:
+			gen->raw = true;
+			break;
+		case OPT_SYSTEM:
+			gen->system = optarg;
+			break;
+		case OPT_SYSTEM_FILE:
+			gen->system_file = optarg;
+			break;
+		case OPT_MAX_TOKENS:
+			gen->opts.max_tokens = (uint32_t)kvctl_parse_u64(
+				"--max-tokens", optarg, 0, UINT32_MAX);
+			break;
+		case OPT_TEMPERATURE:
+			gen->opts.temperature =
+				(float)kvctl_parse_f64("--temperature", optarg, 0, 100);
+			break;
+		case OPT_TOP_K:
+			gen->opts.top_k = (uint32_t)kvctl_parse_u64("--top-k", optarg, 0,
+								    UINT32_MAX);
+			break;
+		case OPT_TOP_P:
+			gen->opts.top_p = (float)kvctl_parse_f64("--top-p", optarg, 0, 1);
+			break;
+		case OPT_MIN_P:
+			gen->opts.min_p = (float)kvctl_parse_f64("--min-p", optarg, 0, 1);
+			break;
+		case OPT_SEED:
+			gen->opts.seed = kvctl_parse_u64("--seed", optarg, 0, UINT64_MAX);
+			break;
+		case OPT_STOP:
+			add_stop(gen, optarg);
+			break;
+		case OPT_LOGPROBS:
+			gen->opts.gen_flags |= KVD_GEN_LOGPROBS;
+			break;
+		case OPT_REPORT:
+			gen->report = optarg;
+			break;
+		}
+	}
+	gen->opts.stop = gen->stop;
+	if (gen->system && gen->system_file)
+		kvctl_usage_error("--system and --system-file exclude each other");
+	if (gen->raw && (gen->system || gen->system_file))
+		kvctl_usage_error(
+			"--raw has no system prompt; put the text before the prompt");
+}
+
+/* Non-zero cancels the request: nobody can read the answer any more. */
+static int show_piece(void *userdata, const struct kvc_piece *piece)
+{
+	const bool *terminal = userdata;
+
+	if (*terminal)
+		utf8_put_shown(stdout, piece->text, piece->text_len);
+	else
+		fwrite(piece->text, 1, piece->text_len, stdout);
+	return fflush(stdout) == EOF;
+}
+
+static const char *finish_name(uint32_t reason)
+{
+	switch (reason) {
+	case KVD_FINISH_STOP:
+		return "stop";
+	case KVD_FINISH_LENGTH:
+		return "length";
+	case KVD_FINISH_CANCELLED:
+		return "cancelled";
+	default:
+		return "error";
+	}
+}
+
+/* Tokens after the first one, over the time that they took. */
+static double tokens_per_s(const struct kvd_cqe_usage *usage)
+{
+	if (usage->generated_tokens < 2 || usage->total_ns <= usage->ttft_ns)
+		return 0;
+	return (usage->generated_tokens - 1) /
+	       ((double)(usage->total_ns - usage->ttft_ns) * 1e-9);
+}
+
+static void print_result(const struct kvc_result *result, FILE *f)
+{
+	const struct kvd_cqe_usage *usage = &result->usage;
+	struct json json;
+
+	json_init(&json, f);
+	json_open_object(&json, NULL);
+	json_str_n(&json, "text", result->text ? result->text : "", result->text_len);
+	json_open_array(&json, "tokens");
+	for (size_t i = 0; i < result->n_tokens; i++)
+		json_u64(&json, NULL, result->tokens[i]);
+	json_close_array(&json);
+	if (result->logprobs) {
+		json_open_array(&json, "logprobs");
+		for (size_t i = 0; i < result->n_tokens; i++)
+			json_f64(&json, NULL, (double)result->logprobs[i], 9);
+		json_close_array(&json);
+	}
+	json_str(&json, "finish_reason", finish_name(usage->finish_reason));
+	json_u64(&json, "prompt_tokens", usage->prompt_tokens);
+	json_u64(&json, "cached_tokens", usage->cached_tokens);
+	json_f64(&json, "ttft_ms", (double)usage->ttft_ns * 1e-6, 8);
+	json_f64(&json, "tokens_per_s", tokens_per_s(usage), 6);
+	json_close_object(&json);
+	json_end(&json);
+}
+
+static int write_report(const char *path, const struct kvc_result *result)
+{
+	FILE *f = fopen(path, "we");
+	int bad;
+
+	if (!f) {
+		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
+		return EXIT_FAILED;
+	}
+	print_result(result, f);
+	bad = ferror(f);
+	if ((fclose(f) == EOF) | bad) {
+		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
+		return EXIT_FAILED;
+	}
+	return EXIT_OK;
+}
+
+static int ask(const struct kvctl *ctl, const struct generate *gen,
+	       const struct kvc_input *input)
+{
+	bool terminal = isatty(STDOUT_FILENO);
+	struct kvc_result result = {0};
+	struct kvc_client *client;
+	int r = kvctl_connect(ctl, &client);
+
+	if (r)
+		return r;
+	r = kvc_run(client, input, &gen->opts, ctl->json ? NULL : show_piece, &terminal,
+		    &result);
+	if (!ctl->json && result.n_tokens)
+		putchar('\n');
+	if (r < 0 && ferror(stdout)) {
+		r = EXIT_FAILED; /* kvctl_finish() says it */
+	} else if (r < 0) {
+		r = kvctl_fail("cannot generate", r);
+	} else {
+		if (ctl->json)
+			print_result(&result, stdout);
+		r = gen->report ? write_report(gen->report, &result) : EXIT_OK;
+	}
+	kvc_result_clear(&result);
+	kvc_close(client);
+	return r;
+}
+
+int cmd_generate(struct kvctl *ctl, int argc, char **argv)
+{
+	struct kvc_message messages[2];
+	char *prompt, *from_file = NULL;
+	size_t len, system_len = 0, n = 0;
+	struct kvc_input input;
+	struct generate gen;
+	int r;
+
+	parse_options(ctl, argc, argv, &gen);
+	prompt = kvctl_read_text(kvctl_one_argument(argc, argv, "PROMPT"), &len);
+	if (!prompt)
+		return EXIT_FAILED;
+	if (gen.system_file) {
+		from_file = kvctl_read_file(gen.system_file, &system_len);
+		if (!from_file) {
+			free(prompt);
+			return EXIT_FAILED;
+		}
+		gen.system = from_file;
+	}
+	if (!gen.raw &&
+	    (strlen(prompt) != len || (from_file && strlen(from_file) != system_len)))
+		kvctl_usage_error(
+			"a conversation holds no NUL bytes; use --raw for such text");
+	if (gen.system)
+		messages[n++] =
+			(struct kvc_message){.role = "system", .content = gen.system};
+	messages[n++] = (struct kvc_message){.role = "user", .content = prompt};
+	input = gen.raw ? kvc_text(prompt, len) : kvc_messages(messages, n);
+	r = ask(ctl, &gen, &input);
+	free(from_file);
+	free(prompt);
+	return r;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* kvctl: the verbs, and which of them the command line names. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/kvctl/kvctl.h"
+
+static const struct verb verbs[] = {
+	{"status", cmd_status, "[--json]", "Say in a few lines how the daemon is",
+	 "\nExample:\n  kvctl status\n"},
+	{"stats", cmd_stats, "[--json]", "Print all counters of the daemon",
+	 "\nExample:\n  kvctl stats --json | jq .cache.shared_hit_tokens\n"},
+	{"clients", cmd_clients, "[--json]",
+	 "List the connected programs; those of other users for an administrator only",
+	 "\nExample:\n  kvctl clients\n"},
+	{"cache", cmd_cache, "flush [--domain D] [--model M] [--yes]",
+	 "Empty what may be emptied of the prefix cache, leaving running requests alone",
+	 "\nOptions:\n"
+	 "      --domain D       only this sharing domain, such as uid:1000\n"
+	 "      --model M        only blocks of the model with this name\n"
+	 "      --yes            do not ask; needed when stdin is no terminal\n"
+	 "\nExit code 1 if anything that may be flushed is left.\n"
+	 "\nExample:\n  kvctl cache flush --yes\n"},
+	{"generate", cmd_generate, "[OPTIONS] PROMPT|-",
+	 "Answer a prompt, printed as it comes",
+	 "\nOptions:\n"
+	 "      --raw            continue the text, without the model's chat template\n"
+	 "      --system TEXT    system prompt of the conversation\n"
+	 "      --system-file F  the same, read from a file\n"
+	 "      --max-tokens N   end after N tokens (default 512; 0: no limit of its own)\n"
+	 "      --temperature T  0, the default, takes the likeliest token always\n"
+	 "      --top-k K        choose among the K likeliest tokens (0: all)\n"
+	 "      --top-p P        choose among the likeliest tokens that sum up to P\n"
+	 "      --min-p P        choose among tokens at least P times the likeliest\n"
+	 "      --seed N         same seed, same answer (default 0)\n"
+	 "      --stop TEXT      end before this text; may be repeated\n"
+	 "      --logprobs       with --json: the logarithm of each token's probability\n"
+	 "      --report FILE    write the object of --json to FILE as well\n"
+	 "\nExamples:\n"
+	 "  kvctl generate 'What is the capital of France?'\n"
+	 "  kvctl generate --system 'Answer in one word.' --json 'Capital of Peru?'\n"
+	 "  kvctl generate --raw --max-tokens 20 - < story.txt\n"},
+	{"tokenize", cmd_tokenize, "[--no-special] TEXT|-",
+	 "Print the token ids of a text",
+	 "\nOptions:\n"
+	 "      --no-special     take <|im_end|> and the like as plain text\n"
+	 "\nExample:\n  kvctl tokenize --json 'Hello, world!'\n"},
+	{"score", cmd_score, "[--no-special] TEXT|-",
+	 "Print how likely the model finds a text, token by token",
+	 "\nOptions:\n"
+	 "      --no-special     take <|im_end|> and the like as plain text\n"
+	 "\nExample:\n  kvctl score --json - < article.txt | jq .perplexity\n"},
+	{"latency", cmd_latency, "[--count N] [--interval MS]",
+	 "Measure the way to the daemon and back with requests that do nothing",
+	 "\nOptions:\n"
+	 "      --count N        how many round trips (default 1000)\n"
+	 "      --interval MS    wait between them, so that both sides fall asleep\n"
+	 "\nExamples:\n  kvctl latency\n  kvctl latency --count 100 --interval 20\n"},
+};
+
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+static void print_usage(FILE *f)
+{
+	fprintf(f, "usage: kvctl [-s SOCKET] VERB [ARGUMENTS]\n\nVerbs:\n");
+	for (size_t i = 0; i < N_VERBS; i++)
+		fprintf(f, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
+	fprintf(f,
+		"\n'kvctl VERB --help' tells more; kvctl(1) tells all.\n"
+		"Exit codes: 0 ok, 1 failure, 2 usage, 3 daemon not running, 4 permission,\n"
+		"5 not found, 6 timed out, 7 busy or over quota.\n");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option before_verb[] = {KVCTL_COMMON_OPTIONS};
+	const struct verb none = {.name = "", .args = "", .summary = "", .help = ""};
+	struct kvctl ctl = {.verb = &none};
+	int i = 1;
+
+	/* Options before the verb: those that every verb takes, no others. */
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+			 !strcmp(argv[1], "help"))) {
+		print_usage(stdout);
+		return kvctl_finish(EXIT_OK);
+	}
+	while (i < argc && argv[i][0] == '-')
+		i += (!strcmp(argv[i], "-s") || !strcmp(argv[i], "--socket") ||
+		      !strcmp(argv[i], "--timeout"))
+			     ? 2
+			     : 1;
+	if (i > argc)
+		i = argc;
+	(void)kvctl_next_option(&ctl, i, argv, before_verb);
+	if (i >= argc) {
+		print_usage(stderr);
+		return EXIT_USAGE;
+	}
+	for (size_t v = 0; v < N_VERBS; v++) {
+		if (strcmp(argv[i], verbs[v].name) != 0)
+			continue;
+		ctl.verb = &verbs[v];
+		optind = 0;
+		return kvctl_finish(ctl.verb->run(&ctl, argc - i, argv + i));
+	}
+	kvctl_usage_error("unknown verb '%s'; 'kvctl --help' lists them", argv[i]);
+}
