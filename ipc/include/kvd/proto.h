@@ -27,9 +27,11 @@
  * by the uid and gid that the kernel attests at connect time (SO_PEERCRED), and
  * by nothing the client says.
  *
- * Clients never pass file descriptors; a packet that carries one, a packet that
- * is too short, too long or of unknown type, and a second HELLO end the session.
- * Closing the socket ends it too, with all its rings and requests.
+ * Clients never pass file descriptors. A packet that carries one, one that is
+ * shorter than its type demands or longer than KVD_MSG_MAX, a header whose fields
+ * do not fit, anything before HELLO and a second HELLO end the session. An unknown
+ * type is answered with an ERROR of KVD_E_UNSUPPORTED. Closing the socket ends the
+ * session, with all its rings and requests.
  *
  * Growth: structs grow at their end only. A receiver that knows less ignores the
  * tail of a reply; the daemon refuses a request with a tail that is not zero

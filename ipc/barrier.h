@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_IPC_BARRIER_H
+#define KVD_IPC_BARRIER_H
+
+/*
+ * Every access to a word that two processes share goes through this file, so
+ * that memory order has one home. The words themselves are plain integers in
+ * <kvd/abi.h>; no other file uses atomics on them. Works on any thread, relies on
+ * the compiler's __atomic builtins, knows nothing of rings.
+ *
+ * What pairs with what:
+ *
+ *   store                      load                        carries
+ *   sqe.seq, release, client   sqe.seq, acquire, daemon    the SQE, arena bytes
+ *   cqe.seq, release, daemon   cqe.seq, acquire, client    the CQE, arena bytes
+ *   sq_pos, release, daemon    sq_pos, acquire, client     the slot is free
+ *   cq_pos, release, client    cq_pos, acquire, daemon     the slot is free
+ *
+ * and by a full barrier on both sides (store, barrier, load of the other word;
+ * at least one side sees the other's store, so no wakeup is lost):
+ *
+ *   client                         daemon
+ *   sqe.seq      | daemon.flags    daemon NEED_WAKEUP | sqe.seq
+ *   client NEED_WAKEUP | cqe.seq   cqe.seq      | client.flags
+ *   cq_pos       | daemon.flags    daemon CQ_FULL     | cq_pos
+ *   client SQ_FULL | sq_pos        sq_pos       | client.flags
+ */
+
+#include <stdint.h>
+
+static inline uint64_t shm_load_acquire_u64(const uint64_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void shm_store_release_u64(uint64_t *p, uint64_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+/*
+ * Relaxed: exactly one load or store, whole, in no order with others. For entry
+ * payloads (ordered by their seq) and for flag words (ordered by the barrier).
+ */
+static inline uint64_t shm_load_u64(const uint64_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static inline void shm_store_u64(uint64_t *p, uint64_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t shm_load_u32(const uint32_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static inline void shm_store_u32(uint32_t *p, uint32_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+/* Orders every earlier store before every later load, on this CPU. */
+static inline void shm_full_barrier(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* In a polling loop: leave the core's resources to its other hardware thread. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("isb" ::: "memory");
+#else
+	__asm__ __volatile__("" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_IPC_BASE_H
+#define KVD_IPC_BASE_H
+
+/*
+ * The few idioms that every folder above ipc/ shares: cleanup attributes,
+ * container_of, checked arithmetic, the monotonic clock. Header only, no state,
+ * any thread. Nothing goes in here that has a better home.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KVD_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+#define container_of(ptr, type, member)                                                  \
+	((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/* Run on leaving the scope: _cleanup_(freep) char *text = NULL; */
+#define _cleanup_(fn) __attribute__((cleanup(fn)))
+
+static inline void freep(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline void closep(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+
+/* Close if open; returns -1 to assign back: fd = fd_close(fd); */
+static inline int fd_close(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* Take the value out and leave the empty one behind, past a cleanup attribute. */
+static inline int fd_steal(int *fd)
+{
+	int ret = *fd;
+
+	*fd = -1;
+	return ret;
+}
+
+/* true when the result does not fit; *ret is then not to be used. */
+static inline bool size_add_overflow(size_t a, size_t b, size_t *ret)
+{
+	return __builtin_add_overflow(a, b, ret);
+}
+
+static inline bool size_mul_overflow(size_t a, size_t b, size_t *ret)
+{
+	return __builtin_mul_overflow(a, b, ret);
+}
+
+/* Is [off, off + len) inside [0, size)? No sum is formed, so none can wrap. */
+static inline bool range_ok(uint64_t off, uint64_t len, uint64_t size)
+{
+	return len <= size && off <= size - len;
+}
+
+static inline bool is_power_of_two(uint64_t v)
+{
+	return v != 0 && (v & (v - 1)) == 0;
+}
+
+/* @align a power of two; the caller knows that v + align fits. */
+static inline uint64_t align_up(uint64_t v, uint64_t align)
+{
+	return (v + align - 1) & ~(align - 1);
+}
+
+static inline uint64_t clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+#endif

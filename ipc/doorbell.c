@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#include "ipc/doorbell.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+int doorbell_init_submit(int *ret_fd)
+{
+	int fd;
+
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+int doorbell_init_complete(int ret_fds[2])
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	/* One page is plenty, and the kernel counts pipe pages per user. */
+	(void)fcntl(fds[1], F_SETPIPE_SZ, 4096);
+	ret_fds[0] = fds[0];
+	ret_fds[1] = fds[1];
+	return 0;
+}
+
+void doorbell_signal_submit(int fd)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	do
+		n = write(fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+	/* EAGAIN: the counter is full, so the daemon has a signal to see. */
+}
+
+void doorbell_signal_complete(int write_fd)
+{
+	ssize_t n;
+
+	do
+		n = write(write_fd, "", 1);
+	while (n < 0 && errno == EINTR);
+	/* EAGAIN: the pipe is full, so the client has a signal to see. */
+}
+
+void doorbell_clear_submit(int fd)
+{
+	uint64_t count;
+	struct iovec iov = {.iov_base = &count, .iov_len = sizeof(count)};
+	ssize_t n;
+
+	do
+		n = preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
+	while (n < 0 && errno == EINTR);
+}
+
+void doorbell_clear_complete(int read_fd)
+{
+	char bytes[256];
+	ssize_t n;
+
+	/* A short read means that it is empty; one read is the usual case. */
+	do
+		n = read(read_fd, bytes, sizeof(bytes));
+	while (n == (ssize_t)sizeof(bytes) || (n < 0 && errno == EINTR));
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_IPC_DOORBELL_H
+#define KVD_IPC_DOORBELL_H
+
+/*
+ * The two doorbells of a ring: descriptors that one side signals and the other
+ * polls. When to signal is decided in ring.c; this file only makes, signals and
+ * empties them, and never blocks, whatever the peer does to its end. Any thread.
+ *
+ *   submit    client -> daemon   eventfd; the client writes, the daemon reads
+ *   complete  daemon -> client   pipe; the daemon writes, the client reads
+ *
+ * O_NONBLOCK belongs to the open file, which both processes share after the
+ * descriptor was passed. A client that clears it and fills an eventfd's counter
+ * would block the daemon's next write for ever; hence a pipe, whose writing end
+ * the daemon keeps to itself. The daemon reads the eventfd with RWF_NOWAIT, which
+ * does not depend on the flag. The client's direction stays an eventfd because
+ * writing to a pipe without a reader raises SIGPIPE in the client's program.
+ */
+
+/* Daemon: make them. ret_fds[0] is read, ret_fds[1] written. Return: 0, -errno. */
+int doorbell_init_submit(int *ret_fd);
+int doorbell_init_complete(int ret_fds[2]);
+
+/* Client: signal the daemon. A signal that is pending already is enough. */
+void doorbell_signal_submit(int fd);
+
+/* Daemon: signal the client. SIGPIPE cannot rise: the daemon keeps both ends. */
+void doorbell_signal_complete(int write_fd);
+
+/* Daemon, client: take pending signals off, so that poll waits for new ones. */
+void doorbell_clear_submit(int fd);
+void doorbell_clear_complete(int read_fd);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+#include "ipc/proto.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "ipc/abi_assert.h"
+#include "ipc/base.h"
+#include "ipc/status.h"
+
+/* Bytes of the UTF-8 character at the start of @s, 0 if it is none. */
+static size_t utf8_char_len(const uint8_t *s, size_t len)
+{
+	uint32_t min, cp;
+	size_t n, i;
+
+	if (s[0] < 0x80)
+		return 1;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf) {
+		n = 2;
+		min = 0x80;
+		cp = s[0] & 0x1f;
+	} else if (s[0] >= 0xe0 && s[0] <= 0xef) {
+		n = 3;
+		min = 0x800;
+		cp = s[0] & 0x0f;
+	} else if (s[0] >= 0xf0 && s[0] <= 0xf4) {
+		n = 4;
+		min = 0x10000;
+		cp = s[0] & 0x07;
+	} else {
+		return 0;
+	}
+	if (n > len)
+		return 0;
+	for (i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		cp = cp << 6 | (s[i] & 0x3f);
+	}
+	if (cp < min || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff))
+		return 0;
+	return n;
+}
+
+size_t utf8_valid_len(const void *s, size_t len)
+{
+	const uint8_t *p = s;
+	size_t i = 0, n;
+
+	while (i < len) {
+		n = utf8_char_len(p + i, len - i);
+		if (n == 0)
+			break;
+		i += n;
+	}
+	return i;
+}
+
+static bool is_control(uint8_t c)
+{
+	return c < 0x20 || c == 0x7f;
+}
+
+/* A fixed field from the wire: terminated, printable, nothing behind the end. */
+static bool string_ok(const char *s, size_t size)
+{
+	size_t len = strnlen(s, size), i;
+
+	if (len == size || utf8_valid_len(s, len) != len)
+		return false;
+	for (i = 0; i < len; i++)
+		if (is_control((uint8_t)s[i]))
+			return false;
+	for (; i < size; i++)
+		if (s[i] != 0)
+			return false;
+	return true;
+}
+
+void proto_set_string(char *dst, size_t size, const char *src)
+{
+	const uint8_t *s = (const uint8_t *)src;
+	size_t len = strlen(src), at = 0, n;
+
+	memset(dst, 0, size);
+	while (len > 0) {
+		n = utf8_char_len(s, len);
+		if (at + (n ? n : 1) > size - 1)
+			break;
+		if (n == 0 || is_control(s[0])) {
+			dst[at++] = '?';
+			n = 1;
+		} else {
+			memcpy(dst + at, s, n);
+			at += n;
+		}
+		s += n;
+		len -= n;
+	}
+}
+
+void proto_hdr_init(struct kvd_msg_hdr *hdr, uint16_t type, size_t len, uint32_t tag,
+		    int status)
+{
+	*hdr = (struct kvd_msg_hdr){
+		.len = (uint32_t)len,
+		.type = type,
+		.tag = tag,
+		.status = status,
+	};
+}
+
+void proto_error_init(struct kvd_msg_error *msg, uint16_t type, uint32_t tag, int status,
+		      uint64_t detail, const char *text)
+{
+	proto_hdr_init(&msg->hdr, type, sizeof(*msg), tag, status);
+	msg->detail = detail;
+	proto_set_string(msg->text, sizeof(msg->text), text ? text : status_text(status));
+}
+
+/* Copy [len] into [size], zero what is missing; false if a lost tail is not 0. */
+static bool copy_grown(void *dst, size_t size, const uint8_t *src, size_t len)
+{
+	size_t n = len < size ? len : size;
+
+	memset(dst, 0, size);
+	memcpy(dst, src, n);
+	for (; n < len; n++)
+		if (src[n] != 0)
+			return false;
+	return true;
+}
+
+/* Sizes of the requests in their first form, which are their least sizes. */
+static size_t request_size(uint16_t type)
+{
+	switch (type) {
+	case KVD_MSG_HELLO:
+		return sizeof(struct kvd_msg_hello);
+	case KVD_MSG_RING_OPEN:
+		return sizeof(struct kvd_msg_ring_open);
+	case KVD_MSG_RING_CLOSE:
+		return sizeof(struct kvd_msg_ring_close);
+	case KVD_MSG_STATS:
+		return sizeof(struct kvd_msg_hdr);
+	case KVD_MSG_CLIENTS:
+		return sizeof(struct kvd_msg_clients);
+	case KVD_MSG_FLUSH:
+		return sizeof(struct kvd_msg_flush);
+	default:
+		return 0;
+	}
+}
+
+/* The contents of a request whose size is right. Return: 0 or the status. */
+static int check_fields(const struct proto_request *req)
+{
+	const struct kvd_msg_hello *hello = &req->u.hello;
+	const struct kvd_msg_flush *flush = &req->u.flush;
+
+	switch (req->hdr.type) {
+	case KVD_MSG_HELLO:
+		if (hello->magic != KVD_HELLO_MAGIC)
+			return KVD_E_PROTO;
+		if (hello->version != KVD_ABI_VERSION)
+			return KVD_E_VERSION;
+		return string_ok(hello->name, sizeof(hello->name)) ? 0 : -EINVAL;
+	case KVD_MSG_RING_OPEN:
+		return req->u.ring_open.flags || req->u.ring_open.reserved ? -EINVAL : 0;
+	case KVD_MSG_RING_CLOSE:
+		return req->u.ring_close.reserved ? -EINVAL : 0;
+	case KVD_MSG_CLIENTS:
+		return req->u.clients.reserved ? -EINVAL : 0;
+	case KVD_MSG_FLUSH:
+		return flush->flags == 0 && flush->reserved == 0 &&
+				       string_ok(flush->domain, sizeof(flush->domain)) &&
+				       string_ok(flush->model, sizeof(flush->model))
+			       ? 0
+			       : -EINVAL;
+	default:
+		return 0;
+	}
+}
+
+enum proto_verdict proto_parse_request(const void *buf, size_t len, bool greeted,
+				       struct proto_request *ret)
+{
+	struct proto_request req;
+	struct kvd_msg_hdr *h = &req.hdr;
+	size_t min;
+
+	if (len < sizeof(*h) || len > KVD_MSG_MAX)
+		return PROTO_END;
+	memset(&req, 0, sizeof(req));
+	memcpy(h, buf, sizeof(*h));
+	if (h->len != len || h->flags != 0 || h->tag == 0 || h->status != 0)
+		return PROTO_END;
+	if ((h->type == KVD_MSG_HELLO) == greeted)
+		return PROTO_END;
+
+	min = request_size(h->type);
+	if (min == 0)
+		req.status = KVD_E_UNSUPPORTED;
+	else if (len < min)
+		return PROTO_END;
+	else if (!copy_grown(&req.u, min, buf, len))
+		req.status = -E2BIG;
+	else
+		req.status = check_fields(&req);
+	*ret = req;
+	return req.status == 0 ? PROTO_OK : PROTO_ERROR;
+}
+
+int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, void *ret,
+		      size_t size)
+{
+	struct kvd_msg_hdr h;
+
+	if (len < sizeof(h) || len > KVD_MSG_MAX || len < min)
+		return KVD_E_PROTO;
+	memcpy(&h, buf, sizeof(h));
+	if (h.len != len || h.type != type)
+		return KVD_E_PROTO;
+	(void)copy_grown(ret, size, buf, len);
+	return 0;
+}
+
+int proto_parse_clients(const void *buf, size_t len, struct kvd_client_info *ret,
+			size_t cap, uint64_t *ret_next_id)
+{
+	struct kvd_msg_clients_reply r;
+	const uint8_t *entry;
+	uint32_t i;
+
+	if (proto_parse_reply(buf, len, KVD_MSG_CLIENTS_REPLY, sizeof(r), &r, sizeof(r)) <
+	    0)
+		return KVD_E_PROTO;
+	if (r.n > KVD_CLIENTS_PAGE || r.entry_size < sizeof(struct kvd_client_info) ||
+	    r.entry_size > KVD_MSG_MAX)
+		return KVD_E_PROTO;
+	if (!range_ok(sizeof(r), (uint64_t)r.n * r.entry_size, len))
+		return KVD_E_PROTO;
+
+	entry = (const uint8_t *)buf + sizeof(r);
+	for (i = 0; i < r.n; i++, entry += r.entry_size) {
+		if (i >= cap)
+			continue;
+		memcpy(&ret[i], entry, sizeof(ret[i]));
+		ret[i].name[sizeof(ret[i].name) - 1] = 0;
+	}
+	*ret_next_id = r.next_id;
+	return (int)r.n;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The daemon's side of a ring. Whatever the client writes, the only addresses
+ * formed here are slots under private masks and arena ranges that were checked;
+ * each shared word is loaded once per decision.
+ */
+#include "ipc/ring.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "ipc/barrier.h"
+#include "ipc/base.h"
+#include "ipc/doorbell.h"
+
+/* Publish a position at the latest when this many slots are unaccounted for. */
+static uint64_t lazy_limit(uint32_t entries)
+{
+	return entries >= 4 ? entries / 4 : 1;
+}
+
+int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_entries,
+		     uint64_t in_bytes, uint64_t out_bytes)
+{
+	struct ring_daemon t = {
+		.fd_submit = -1,
+		.fd_complete = {-1, -1},
+		.c2d = REGION_NULL,
+		.d2c = REGION_NULL,
+	};
+	int rc;
+
+	rc = ring_geometry_init(&t.geometry, sq_entries, cq_entries, in_bytes, out_bytes);
+	if (rc < 0)
+		return rc;
+	rc = region_init(&t.c2d, REGION_C2D, t.geometry.c2d_bytes);
+	if (rc >= 0)
+		rc = region_init(&t.d2c, REGION_D2C, t.geometry.d2c_bytes);
+	if (rc >= 0)
+		rc = doorbell_init_submit(&t.fd_submit);
+	if (rc >= 0)
+		rc = doorbell_init_complete(t.fd_complete);
+	if (rc < 0) {
+		ring_daemon_deinit(&t);
+		return rc;
+	}
+
+	t.client = t.c2d.map;
+	t.daemon = t.d2c.map;
+	t.sq = (void *)((uint8_t *)t.c2d.map + t.geometry.sq_off);
+	t.cq = (void *)((uint8_t *)t.d2c.map + t.geometry.cq_off);
+	t.in = (uint8_t *)t.c2d.map + t.geometry.in_off;
+	t.out = (uint8_t *)t.d2c.map + t.geometry.out_off;
+	t.sq_entries = sq_entries;
+	t.cq_entries = cq_entries;
+
+	t.daemon->magic = KVD_RING_MAGIC;
+	t.daemon->version = KVD_ABI_VERSION;
+	t.daemon->geometry = t.geometry;
+	t.flags = KVD_DAEMON_NEED_WAKEUP;
+	shm_store_u32(&t.daemon->flags, t.flags);
+	*r = t;
+	return 0;
+}
+
+void ring_daemon_deinit(struct ring_daemon *r)
+{
+	if (r->c2d.map || r->d2c.map) {
+		region_scrub(&r->c2d, 0);
+		region_scrub(&r->d2c, r->geometry.out_off + r->out_dirty);
+		region_deinit(&r->c2d);
+		region_deinit(&r->d2c);
+		fd_close(r->fd_submit);
+		fd_close(r->fd_complete[0]);
+		fd_close(r->fd_complete[1]);
+	}
+	*r = (struct ring_daemon){
+		.fd_submit = -1,
+		.fd_complete = {-1, -1},
+		.c2d = REGION_NULL,
+		.d2c = REGION_NULL,
+	};
+}
+
+void ring_daemon_get_fds(const struct ring_daemon *r, int ret_fds[KVD_RING_N_FDS])
+{
+	ret_fds[KVD_RING_FD_C2D] = r->c2d.fd;
+	ret_fds[KVD_RING_FD_D2C] = r->d2c.fd;
+	ret_fds[KVD_RING_FD_SUBMIT] = r->fd_submit;
+	ret_fds[KVD_RING_FD_COMPLETE] = r->fd_complete[0];
+}
+
+void ring_daemon_close_files(struct ring_daemon *r)
+{
+	r->c2d.fd = fd_close(r->c2d.fd);
+	r->d2c.fd = fd_close(r->d2c.fd);
+}
+
+static void set_flags(struct ring_daemon *r, uint32_t flags)
+{
+	if (r->flags == flags)
+		return;
+	r->flags = flags;
+	shm_store_u32(&r->daemon->flags, flags);
+}
+
+static void publish_sq(struct ring_daemon *r)
+{
+	if (r->sq_published == r->sq_pos)
+		return;
+	r->sq_published = r->sq_pos;
+	shm_store_release_u64(&r->daemon->sq_pos, r->sq_pos);
+}
+
+/* Learn how far the client has read. False if it claims the impossible. */
+static bool refresh_cq(struct ring_daemon *r)
+{
+	uint64_t pos = shm_load_acquire_u64(&r->client->cq_pos);
+
+	/* Unsigned differences: going back shows as a huge step forward. */
+	if (pos - r->cq_seen > r->cq_pos - r->cq_seen) {
+		r->fault = true;
+		return false;
+	}
+	r->cq_seen = pos;
+	return true;
+}
+
+static uint32_t cached_space(const struct ring_daemon *r)
+{
+	uint64_t used = r->cq_pos - r->cq_seen;
+
+	assert(used <= r->cq_entries);
+	return r->cq_entries - (uint32_t)used;
+}
+
+uint32_t ring_daemon_cq_space(struct ring_daemon *r)
+{
+	if (r->fault || !refresh_cq(r))
+		return 0;
+	return cached_space(r);
+}
+
+/*
+ * Make sure of one free CQ slot. CQ_FULL is set before the last look: either
+ * that look sees the client's newer position, or the client, which publishes its
+ * position before it loads the flag, sees the flag and signals.
+ */
+static enum ring_status need_space(struct ring_daemon *r)
+{
+	if (cached_space(r) == 0) {
+		if (!refresh_cq(r))
+			return RING_FAULT;
+		if (cached_space(r) == 0) {
+			set_flags(r, r->flags | KVD_DAEMON_CQ_FULL);
+			shm_full_barrier();
+			if (!refresh_cq(r))
+				return RING_FAULT;
+			if (cached_space(r) == 0)
+				return RING_FULL;
+		}
+	}
+	set_flags(r, r->flags & ~KVD_DAEMON_CQ_FULL);
+	return RING_OK;
+}
+
+/* What an unpublished slot must hold: the seq of one lap ago. */
+static enum ring_status sq_state(const struct ring_daemon *r, uint64_t seq)
+{
+	uint64_t next = r->sq_pos + 1;
+
+	if (seq == next)
+		return RING_OK;
+	if (seq == (next > r->sq_entries ? next - r->sq_entries : 0))
+		return RING_EMPTY;
+	return RING_FAULT;
+}
+
+bool ring_daemon_pending(const struct ring_daemon *r)
+{
+	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
+
+	return sq_state(r, shm_load_u64(&slot->seq)) != RING_EMPTY;
+}
+
+/* The slot's words in order, seq apart; each is loaded exactly once. */
+static void copy_in(struct kvd_sqe *dst, const struct kvd_sqe *slot)
+{
+	const uint64_t *from = (const void *)slot;
+	uint64_t words[8];
+	int i;
+
+	words[0] = 0;
+	for (i = 1; i < 8; i++)
+		words[i] = shm_load_u64(&from[i]);
+	memcpy(dst, words, sizeof(*dst));
+}
+
+enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe)
+{
+	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
+	enum ring_status st;
+
+	if (r->fault)
+		return RING_FAULT;
+	st = sq_state(r, shm_load_acquire_u64(&slot->seq));
+	if (st == RING_OK)
+		st = need_space(r);
+	if (st != RING_OK) {
+		r->fault = st == RING_FAULT;
+		return st;
+	}
+
+	copy_in(ret_sqe, slot);
+	ret_sqe->seq = ++r->sq_pos;
+	r->sq_taken = true;
+	if (r->sq_pos - r->sq_published >= lazy_limit(r->sq_entries))
+		publish_sq(r);
+	return RING_OK;
+}
+
+enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *cqe)
+{
+	struct kvd_cqe *slot = &r->cq[r->cq_pos & (r->cq_entries - 1)];
+	uint64_t words[8], *to = (void *)slot;
+	enum ring_status st;
+	int i;
+
+	if (r->fault)
+		return RING_FAULT;
+	st = need_space(r);
+	if (st != RING_OK)
+		return st;
+
+	memcpy(words, cqe, sizeof(words));
+	for (i = 1; i < 8; i++)
+		shm_store_u64(&to[i], words[i]);
+	shm_store_release_u64(&slot->seq, ++r->cq_pos);
+	r->cq_posted = true;
+	return RING_OK;
+}
+
+void ring_daemon_notify(struct ring_daemon *r)
+{
+	bool taken = r->sq_taken, posted = r->cq_posted, wake;
+	uint32_t flags;
+
+	/* Pairs with the client's barrier between setting a flag and looking. */
+	if (posted || taken)
+		shm_full_barrier();
+	flags = shm_load_u32(&r->client->flags);
+	wake = posted && (flags & KVD_CLIENT_NEED_WAKEUP);
+	if ((flags & KVD_CLIENT_SQ_FULL) && (taken || r->sq_pos != r->sq_published)) {
+		publish_sq(r);
+		wake = true;
+	}
+	r->sq_taken = false;
+	r->cq_posted = false;
+	if (wake)
+		doorbell_signal_complete(r->fd_complete[1]);
+}
+
+enum ring_status ring_daemon_arm(struct ring_daemon *r)
+{
+	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
+	enum ring_status st;
+
+	if (r->fault)
+		return RING_FAULT;
+	publish_sq(r);
+	set_flags(r, r->flags | KVD_DAEMON_NEED_WAKEUP);
+	shm_full_barrier();
+	if (shm_load_u32(&r->client->flags) & KVD_CLIENT_SQ_FULL)
+		doorbell_signal_complete(r->fd_complete[1]);
+
+	if (r->flags & KVD_DAEMON_CQ_FULL) {
+		if (!refresh_cq(r))
+			return RING_FAULT;
+		st = cached_space(r) == 0 ? RING_EMPTY : RING_OK;
+	} else {
+		st = sq_state(r, shm_load_acquire_u64(&slot->seq));
+	}
+	if (st == RING_EMPTY)
+		return RING_OK;
+	if (st == RING_FAULT) {
+		r->fault = true;
+		return RING_FAULT;
+	}
+	set_flags(r, r->flags & ~KVD_DAEMON_NEED_WAKEUP);
+	return RING_BUSY;
+}
+
+void ring_daemon_disarm(struct ring_daemon *r)
+{
+	doorbell_clear_submit(r->fd_submit);
+	set_flags(r, r->flags & ~KVD_DAEMON_NEED_WAKEUP);
+}
+
+const void *ring_daemon_in(const struct ring_daemon *r, uint64_t off, uint64_t len)
+{
+	return range_ok(off, len, r->geometry.in_bytes) ? r->in + off : NULL;
+}
+
+void *ring_daemon_out(struct ring_daemon *r, uint64_t off, uint64_t len)
+{
+	if (off % 4 != 0 || !range_ok(off, len, r->geometry.out_bytes))
+		return NULL;
+	if (off + len > r->out_dirty)
+		r->out_dirty = off + len;
+	return r->out + off;
+}
