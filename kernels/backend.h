@@ -54,8 +54,9 @@ struct kv_options {
 
 struct kv_props {
 	const char *name; /* "cpu"                                                     */
-	const char *variant; /* "cpu-avx512vnni-1": equal variants give equal bits; a part
-	                        of every block key                                         */
+	const char *isa;  /* "avx512vnni": for people; does not change bits            */
+	const char *variant; /* "cpu-1": equal variants give equal bits; a part of every
+	                        block key. One for all CPU bundles, as they agree         */
 	uint32_t n_threads;
 	uint32_t
 		max_rows; /* rows that one op takes at most                             */
@@ -168,8 +169,8 @@ struct kv_backend {
 
 	/* --- device ------------------------------------------------------------------ */
 
-	/* Return: 0; -EINVAL (cpu_mask names a bundle without those below it or one that
-	 * does not exist, too many threads), -ENOMEM, -EAGAIN (no thread). */
+	/* Return: 0; -EINVAL (cpu_mask names a bundle that does not exist, too many threads),
+	 * -ENOMEM, -EAGAIN (no thread). */
 	int (*open)(const struct kv_options *options, struct kv_device **ret_dev);
 	/* Everything made from the device must have been freed. NULL is fine. */
 	void (*close)(struct kv_device *dev);

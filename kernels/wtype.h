@@ -53,4 +53,20 @@ int64_t kv_wtype_row_bytes(enum kv_wtype type, uint64_t k);
  */
 int kv_row_dequantize(enum kv_wtype type, uint64_t k, const void *src, float *dst);
 
+/*
+ * kv_wgroup_unpack - codes of one group of a Q4_0 .. Q8_0 row
+ * @q: unsigned codes in element order; w = d * (q - zero) + m with zero 8 (Q4_0), 16 (Q5_0),
+ *     128 (Q8_0), else 0        @ret_d, @ret_m: fp16 bits; m is 0 where there is none
+ */
+void kv_wgroup_unpack(enum kv_wtype type, const uint8_t *src, uint8_t q[32],
+		      uint16_t *ret_d, uint16_t *ret_m);
+
+/*
+ * kv_wsuper_unpack - codes of one group of 256 of a Q4_K .. Q6_K row
+ * @d, @m: Q4_K, Q5_K: 8 of each, w = d * q + m per 32 elements; Q6_K: 16,
+ *         w = d * (q - 32) per 16
+ */
+void kv_wsuper_unpack(enum kv_wtype type, const uint8_t *src, uint8_t q[256], float d[16],
+		      float m[16]);
+
 #endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on single rows, the reference. Formulas: kernels/cpu/ops.h. */
+#include <math.h>
+
+#include "kernels/c/c.h"
+#include "kernels/c/exp_c.h"
+#include "kernels/half.h"
+
+float kv_tree_sum_c(const float lanes[16])
+{
+	float t[16];
+
+	for (int i = 0; i < 16; i++)
+		t[i] = lanes[i];
+	for (int n = 8; n > 0; n /= 2)
+		for (int i = 0; i < n; i++)
+			t[i] += t[i + n];
+	return t[0];
+}
+
+void kv_rms_norm_c(const float *x, const float *w, float eps, float *y, uint32_t d)
+{
+	float lanes[16] = {0}, r;
+
+	for (uint32_t i = 0; i < d; i++)
+		lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);
+	r = 1.0f / sqrtf(kv_tree_sum_c(lanes) / (float)d + eps);
+	for (uint32_t i = 0; i < d; i++)
+		y[i] = x[i] * r * w[i];
+}
+
+void kv_silu_mul_c(const float *gate, const float *up, float *y, uint32_t d)
+{
+	for (uint32_t i = 0; i < d; i++)
+		y[i] = gate[i] / (1.0f + kv_exp_c(-gate[i])) * up[i];
+}
+
+void kv_logits_c(const float *x, uint32_t n, struct kv_logits_stat *ret)
+{
+	float lanes[16] = {0}, max = -INFINITY;
+	uint32_t argmax = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (x[i] > max) {
+			max = x[i];
+			argmax = i;
+		}
+	}
+	for (uint32_t i = 0; i < n; i++)
+		lanes[i % 16] += kv_exp_c(x[i] - max);
+	ret->max = max;
+	ret->argmax = argmax;
+	ret->lse = (float)((double)max + log((double)kv_tree_sum_c(lanes)));
+}
+
+void kv_rope_c(float *x, const float *cs, uint32_t rope_dims, enum kv_rope_mode mode)
+{
+	uint32_t n = rope_dims / 2;
+
+	for (uint32_t i = 0; i < n; i++) {
+		float *a = mode == KV_ROPE_NEOX ? &x[i] : &x[2 * i];
+		float *b = mode == KV_ROPE_NEOX ? &x[i + n] : &x[2 * i + 1];
+		float c = cs[i], s = cs[n + i], ta = *a, tb = *b;
+
+		*a = ta * c - tb * s;
+		*b = ta * s + tb * c;
+	}
+}
+
+void kv_store_c(const float *k, const float *v, uint16_t *k_dst, uint16_t *v_dst,
+		uint32_t head_dim, uint32_t block_tokens)
+{
+	for (uint32_t d = 0; d < head_dim; d++) {
+		k_dst[d * block_tokens] = kv_half_from_float(k[d]);
+		v_dst[d] = kv_half_from_float(v[d]);
+	}
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The objects of the CPU backend. The device owns the compute threads and the kernel table;
+ * a stream owns the scratch of its ops, which grows and is kept. All on the device's thread;
+ * compute threads read them inside threads_run() only.
+ */
+#ifndef KVD_KERNELS_CPU_DEVICE_H
+#define KVD_KERNELS_CPU_DEVICE_H
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/cpu/weight.h"
+
+enum { KV_MAX_OP_ROWS = 1 << 16 };
+
+struct kv_device {
+	struct threads *threads;
+	struct kv_cpu_ops ops;
+	uint32_t features;
+	char variant[48];
+	uint64_t
+		next_id; /* of pools and batches, so that a stale one is never taken for new */
+};
+
+struct kv_pool {
+	struct kv_device *dev;
+	struct kv_layout layout;
+	uint32_t n_blocks;
+	uint64_t id;
+	uint8_t *base;
+	size_t map_bytes; /* of the file mapping; 0: from memory_alloc()                   */
+};
+
+struct kv_table {
+	struct kv_device *dev;
+	struct kv_weight_part part;
+	size_t row_bytes;
+};
+
+/* A piece of scratch that only grows. */
+struct scratch {
+	void *mem;
+	size_t size;
+};
+
+/* cos and sin of the rows of one batch are kept until another batch asks. */
+struct kv_rope {
+	struct kv_device *dev;
+	enum kv_rope_mode mode;
+	uint32_t rope_dims;
+	double *freq;      /* [rope_dims / 2] radians a position                        */
+	uint64_t batch_id; /* whose rows cs holds                                       */
+	struct scratch cs; /* [n_rows][rope_dims] floats                                */
+};
+
+struct kv_stream {
+	struct kv_device *dev;
+	struct kv_batch batch;
+	uint64_t batch_id; /* 0: none loaded                                        */
+	uint64_t checked_batch_id,
+		checked_pool_id; /* block ids found in range            */
+	struct scratch
+		row_entry; /* [n_rows] u32: entry of each row                       */
+	struct scratch act_codes, act_sums, gemm, units, partials;
+};
+
+/* At least size bytes in s, content not kept, 64-byte aligned. Return: 0 or -ENOMEM. */
+int scratch_reserve(struct scratch *s, size_t size);
+void scratch_release(struct scratch *s);
+
+/* The pool block of position pos of an entry. */
+static inline uint8_t *batch_block(const struct kv_batch *b,
+				   const struct kv_batch_entry *e,
+				   const struct kv_pool *pool, uint32_t pos)
+{
+	uint32_t id = b->blocks[e->block_off + pos / pool->layout.block_tokens];
+
+	return pool->base + (size_t)id * pool->layout.block_bytes;
+}
+
+/* Return: 0, or -EINVAL when the batch names a block that the pool does not have, or has
+ * none. */
+int batch_check_blocks(struct kv_stream *st, const struct kv_pool *pool);
+
+/* Call fn for rows in pieces worth some microseconds each, ns_per_row being an estimate. */
+struct rows_job {
+	void (*fn)(void *arg, uint32_t row0, uint32_t n_rows);
+	void *arg;
+	uint32_t n_rows, piece;
+};
+void rows_run(struct kv_device *dev, void (*fn)(void *, uint32_t, uint32_t), void *arg,
+	      uint32_t n_rows, uint32_t ns_per_row);
+
+/* Ops with their own files; see backend.h. */
+int cpu_linear(struct kv_stream *st, const struct kv_linear *args);
+int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
+		  const struct kv_attention *args);
+int cpu_rope_new(struct kv_device *dev, const struct kv_rope_params *params,
+		 struct kv_rope **ret_rope);
+void cpu_rope_free(struct kv_rope *rope);
+int cpu_rope_kv_write(struct kv_stream *st, struct kv_rope *rope, struct kv_pool *pool,
+		      uint32_t layer, const struct kv_qkv *args);
+int cpu_batch_load(struct kv_stream *st, const struct kv_batch *batch);
+int cpu_embed(struct kv_stream *st, const struct kv_table *table, float *y, size_t ldy);
+int cpu_rms_norm(struct kv_stream *st, const float *x, size_t ldx, const float *w,
+		 float eps, float *y, size_t ldy, uint32_t m, uint32_t d);
+int cpu_silu_mul(struct kv_stream *st, const float *x, size_t ldx, float *y, size_t ldy,
+		 uint32_t m, uint32_t d);
+int cpu_gather_rows(struct kv_stream *st, const float *x, size_t ldx,
+		    const uint32_t *rows, float *y, size_t ldy, uint32_t m, uint32_t d);
+int cpu_logits_stat(struct kv_stream *st, const float *logits, size_t ld,
+		    const uint32_t *targets, struct kv_logits_stat *stat, uint32_t m,
+		    uint32_t n);
+
+#endif

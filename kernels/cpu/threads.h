@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The compute threads of one CPU device: one parallel loop at a time.
+ *
+ * Owns n_threads - 1 threads; the caller of threads_run() works as thread 0. All calls come
+ * from one thread at a time. Units are claimed one by one in index order, so a thread that
+ * the kernel has put aside holds up only the unit it is in, and a sleeping thread holds up
+ * nothing. Which thread runs a unit must not change the unit's result.
+ *
+ * Idle threads spin for spin_us, then sleep on a futex. It knows nothing of arithmetic.
+ */
+#ifndef KVD_KERNELS_CPU_THREADS_H
+#define KVD_KERNELS_CPU_THREADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	KV_MAX_THREADS = 256,
+	KV_MAX_UNITS = (1 << 24) - 2 * KV_MAX_THREADS, /* of one threads_run() */
+};
+
+struct threads;
+
+/* thread: 0 .. n_threads - 1, for per-thread scratch. */
+typedef void threads_fn(void *arg, uint32_t unit, uint32_t thread);
+
+/* Return: 0, -EINVAL (n_threads 0 or above KV_MAX_THREADS), -ENOMEM, -EAGAIN. */
+int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
+		struct threads **ret_threads);
+void threads_free(struct threads *t);
+uint32_t threads_count(const struct threads *t);
+
+/* Call fn once for each unit below n_units, on any thread; return when all are done. What
+ * the caller wrote before is visible to fn, and what fn wrote is visible afterwards. */
+void threads_run(struct threads *t, threads_fn *fn, void *arg, uint32_t n_units);
+
+#endif

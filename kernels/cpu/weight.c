@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/cpu/weight.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/memory.h"
+
+struct form_info {
+	enum kv_form form;
+	uint8_t zero_shift;
+	uint8_t nibbles, scale_bytes, n_scales,
+		has_min;    /* integer forms                  */
+	uint8_t elem_bytes; /* float forms                    */
+};
+
+static const struct form_info forms[KV_WTYPE_N] = {
+	[KV_WTYPE_F32] = {.form = KV_FORM_F32, .elem_bytes = 4},
+	[KV_WTYPE_F16] = {.form = KV_FORM_F16, .elem_bytes = 2},
+	[KV_WTYPE_BF16] = {.form = KV_FORM_BF16, .elem_bytes = 2},
+	[KV_WTYPE_Q4_0] = {KV_FORM_NIB_SYM, 3, 1, 2, 1, 0},
+	[KV_WTYPE_Q4_1] = {KV_FORM_NIB_MIN, 0, 1, 2, 1, 1},
+	[KV_WTYPE_Q5_0] = {KV_FORM_BYTE_SYM, 4, 0, 2, 1, 0},
+	[KV_WTYPE_Q5_1] = {KV_FORM_BYTE_MIN, 0, 0, 2, 1, 1},
+	[KV_WTYPE_Q8_0] = {KV_FORM_BYTE_SYM, 7, 0, 2, 1, 0},
+	[KV_WTYPE_Q4_K] = {KV_FORM_NIB_MIN32, 0, 1, 4, 1, 1},
+	[KV_WTYPE_Q5_K] = {KV_FORM_BYTE_MIN32, 0, 0, 4, 1, 1},
+	[KV_WTYPE_Q6_K] = {KV_FORM_BYTE_HALF, 5, 0, 4, 2, 0},
+};
+
+static size_t codes_bytes(const struct form_info *f)
+{
+	return f->nibbles ? KV_PANEL * KV_GROUP / 2 : KV_PANEL * KV_GROUP;
+}
+
+static size_t record_bytes(const struct form_info *f)
+{
+	return codes_bytes(f) +
+	       (size_t)KV_PANEL * f->scale_bytes * (f->n_scales + f->has_min);
+}
+
+/* Put the codes of one group of one column into its record. */
+static void put_codes(const struct form_info *f, uint8_t *rec, uint32_t col,
+		      const uint8_t q[KV_GROUP])
+{
+	for (uint32_t e = 0; e < KV_GROUP; e++) {
+		if (!f->nibbles) {
+			rec[e / 4 * 128 + col * 4 + e % 4] = q[e];
+		} else if (e % 8 < 4) {
+			rec[e / 8 * 128 + col * 4 + e % 4] =
+				(uint8_t)(q[e] | q[e + 4] << 4);
+		}
+	}
+}
+
+static void pack_group_row(const struct form_info *f, const struct kv_weight_part *part,
+			   const uint8_t *src, uint8_t *panel, uint32_t col)
+{
+	size_t codes = codes_bytes(f), record = record_bytes(f);
+	size_t bytes = (size_t)kv_wtype_row_bytes(part->type, KV_GROUP);
+	uint8_t q[KV_GROUP];
+
+	for (uint32_t g = 0; g < part->k / KV_GROUP; g++) {
+		uint8_t *rec = panel + g * record;
+		uint16_t d, m;
+
+		kv_wgroup_unpack(part->type, src + g * bytes, q, &d, &m);
+		put_codes(f, rec, col, q);
+		memcpy(rec + codes + col * 2, &d, 2);
+		if (f->has_min)
+			memcpy(rec + codes + 2 * KV_PANEL + col * 2, &m, 2);
+	}
+}
+
+static void pack_super_row(const struct form_info *f, const struct kv_weight_part *part,
+			   const uint8_t *src, uint8_t *panel, uint32_t col)
+{
+	size_t codes = codes_bytes(f), record = record_bytes(f);
+	size_t bytes = (size_t)kv_wtype_row_bytes(part->type, 256);
+	uint8_t q[256];
+	float d[16], m[16];
+
+	for (uint32_t s = 0; s < part->k / 256; s++) {
+		kv_wsuper_unpack(part->type, src + s * bytes, q, d, m);
+		for (uint32_t g = 0; g < 8; g++) {
+			uint8_t *rec = panel + (s * 8 + g) * record;
+			float *scale = (float *)(rec + codes);
+
+			put_codes(f, rec, col, q + g * KV_GROUP);
+			for (uint32_t h = 0; h < f->n_scales; h++)
+				scale[h * KV_PANEL + col] = d[g * f->n_scales + h];
+			if (f->has_min)
+				scale[KV_PANEL + col] = m[g];
+		}
+	}
+}
+
+static void pack_float_row(const struct form_info *f, const struct kv_weight_part *part,
+			   const uint8_t *src, uint8_t *panel, uint32_t col)
+{
+	size_t b = f->elem_bytes;
+
+	for (uint32_t i = 0; i < part->k; i++)
+		memcpy(panel + ((size_t)i * KV_PANEL + col) * b, src + i * b, b);
+}
+
+static int segment_pack(struct weight_segment *seg, const struct kv_weight_part *part)
+{
+	const struct form_info *f = &forms[part->type];
+	size_t row_bytes = (size_t)kv_wtype_row_bytes(part->type, part->k);
+
+	seg->form = f->form;
+	seg->zero_shift = f->zero_shift;
+	seg->n = part->n;
+	seg->n_panels = (part->n + KV_PANEL - 1) / KV_PANEL;
+	if (f->elem_bytes)
+		seg->panel_bytes = (size_t)part->k * KV_PANEL * f->elem_bytes;
+	else
+		seg->panel_bytes = part->k / KV_GROUP * record_bytes(f);
+	if (__builtin_mul_overflow(seg->panel_bytes, (size_t)seg->n_panels,
+				   &seg->alloc_bytes))
+		return -ENOMEM;
+	seg->panels = memory_alloc(seg->alloc_bytes);
+	if (!seg->panels)
+		return -ENOMEM;
+
+	for (uint32_t r = 0; r < part->n; r++) {
+		const uint8_t *src = (const uint8_t *)part->data + r * row_bytes;
+		uint8_t *panel = seg->panels + r / KV_PANEL * seg->panel_bytes;
+
+		if (f->elem_bytes)
+			pack_float_row(f, part, src, panel, r % KV_PANEL);
+		else if (kv_wtype_group(part->type) == 256)
+			pack_super_row(f, part, src, panel, r % KV_PANEL);
+		else
+			pack_group_row(f, part, src, panel, r % KV_PANEL);
+	}
+	return 0;
+}
+
+int weight_pack(const struct kv_weight_part *parts, uint32_t n_parts,
+		struct kv_weight **ret_w)
+{
+	struct kv_weight *w;
+
+	if (n_parts == 0 || n_parts > KV_MAX_PARTS)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n_parts; i++) {
+		if (parts[i].k != parts[0].k || parts[i].n == 0 ||
+		    parts[i].n > KV_MAX_ROWS)
+			return -EINVAL;
+		if (kv_wtype_row_bytes(parts[i].type, parts[i].k) < 0)
+			return -EINVAL;
+	}
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->k = parts[0].k;
+	for (uint32_t i = 0; i < n_parts; i++) {
+		struct weight_segment *seg = &w->segments[i];
+		int r;
+
+		seg->col0 = w->n;
+		seg->panel0 = w->n_panels;
+		r = segment_pack(seg, &parts[i]);
+		if (r < 0) {
+			weight_free(w);
+			return r;
+		}
+		w->n_segments++;
+		w->n += seg->n;
+		w->n_panels += seg->n_panels;
+		if (seg->form < KV_FORM_N_INT)
+			w->any_int = true;
+		else
+			w->any_float = true;
+	}
+	*ret_w = w;
+	return 0;
+}
+
+void weight_free(struct kv_weight *w)
+{
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < w->n_segments; i++)
+		memory_free(w->segments[i].panels, w->segments[i].alloc_bytes);
+	free(w);
+}
+
+size_t weight_bytes(const struct kv_weight *w)
+{
+	size_t n = sizeof(*w);
+
+	for (uint32_t i = 0; i < w->n_segments; i++)
+		n += w->segments[i].alloc_bytes;
+	return n;
+}
