@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Files that kvd must refuse: with a non-zero exit and a line that names what is wrong."""
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import kvdtest
+from kvdtest import KVD, MODEL, Skip, equal, limit
+
+REPORT = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|Assertion")
+
+
+def start(folder, model=MODEL, options=(), config="", args=(), timeout=60, **more):
+    """Run kvd until it ends or serves. Return: (exit status or None, its messages)."""
+    path = os.path.join(folder, "kvd.conf")
+    with open(path, "wb") as f:
+        f.write(config if isinstance(config, bytes) else config.encode())
+    command = [KVD, "--config", path, "-o", f"daemon.socket={folder}/kvd.sock",
+               "-o", f"model.path={model}", "-o", "cache.kv_cache_memory=16M"]
+    for option in options:
+        command += ["-o", option]
+    process = subprocess.Popen([*command, *args], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+    text = b""
+    for line in process.stdout:
+        text += line
+        if line.startswith(b"socket: "):
+            process.terminate()
+            process.wait(timeout)
+            process.stdout.close()
+            return None, text.decode(errors="replace")
+    process.stdout.close()
+    return process.wait(timeout), text.decode(errors="replace")
+
+
+def refused(what, needles, folder, **more):
+    """kvd ends with exit status 1, says so in one line, and the line holds the needles."""
+    status, text = start(folder, **more)
+    assert not REPORT.search(text), f"{what}: {text}"
+    equal(status, 1, f"{what}: exit status ({text.strip()[-300:]!r})")
+    lines = [line for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    for needle in needles:
+        assert needle.lower() in last.lower(), f"{what}: the message does not say {needle!r}: {last!r}"
+    about = [line for line in lines if all(n.lower() in line.lower() for n in needles)]
+    equal(len(about), 1, f"{what}: lines about it: {text!r}")
+    assert len(last) < 600, f"{what}: {len(last)} bytes are no clear line"
+
+
+def image(n=None):
+    with open(MODEL, "rb") as f:
+        return bytearray(f.read() if n is None else f.read(n))
+
+
+def write(folder, data, name="bad.gguf"):
+    path = os.path.join(folder, name)
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+@limit(300)
+def test_model_files_that_are_none():
+    with tempfile.TemporaryDirectory() as folder:
+        refused("no such file", ["nothing.gguf", "No such file"], folder,
+                model=os.path.join(folder, "nothing.gguf"))
+        refused("a folder", [folder], folder, model=folder)
+        refused("an empty file", ["bad.gguf"], folder, model=write(folder, b""))
+        refused("text", ["bad.gguf"], folder, model=write(folder, b"hello, world\n" * 100))
+        refused("version 1", ["bad.gguf", "version"], folder,
+                model=write(folder, b"GGUF" + struct.pack("<I", 1) + bytes(64)))
+        refused("version 99", ["bad.gguf", "version"], folder,
+                model=write(folder, b"GGUF" + struct.pack("<I", 99) + bytes(64)))
+        refused("big-endian", ["bad.gguf"], folder,
+                model=write(folder, b"GGUF" + struct.pack(">I", 3) + bytes(64)))
+        refused("huge counts", ["bad.gguf"], folder,
+                model=write(folder, b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 1 << 60)))
+
+
+@limit(300)
+def test_unreadable_model():
+    if os.getuid() != 0:
+        raise Skip("needs root, to become somebody else")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        path = write(folder, b"GGUF")
+        os.chmod(path, 0o000)
+        with open(os.path.join(folder, "kvd.conf"), "wb"):
+            pass
+        os.chmod(os.path.join(folder, "kvd.conf"), 0o666)
+        refused("an unreadable file", ["bad.gguf", "Permission denied"], folder, model=path,
+                user=65534, group=65534, extra_groups=[])
+
+
+@limit(300)
+def test_truncated_model():
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (3, 4, 11, 23, 24, 100, 5000, 1_000_000, 1_785_000, 1_785_664, 50_000_000,
+                     os.path.getsize(MODEL) - 1):
+            refused(f"cut at {size}", ["bad.gguf"], folder, model=write(folder, image(size)))
+
+
+def patched(old, new, after=b""):
+    data = image()
+    at = data.index(old, data.index(after) if after else 0)
+    data[at:at + len(new)] = new
+    return data
+
+
+@limit(300)
+def test_models_that_kvd_does_not_know():
+    with tempfile.TemporaryDirectory() as folder:
+        refused("architecture", ["lemma"], folder, model=write(
+            folder, patched(b"llama", b"lemma", after=b"general.architecture")))
+        refused("pre-tokenizer", ["smallm"], folder, model=write(
+            folder, patched(b"smollm", b"smallm", after=b"tokenizer.ggml.pre")))
+        refused("tokenizer", ["gpt9"], folder, model=write(
+            folder, patched(b"gpt2", b"gpt9", after=b"tokenizer.ggml.model")))
+        # Tensor type Q4_1 (3) becomes one that does not exist.
+        name = b"blk.0.ffn_down.weight"
+        data = image()
+        at = data.index(name) + len(name) + 4 + 2 * 8
+        equal(struct.unpack_from("<I", data, at)[0], 3, "type of the tensor to be patched")
+        struct.pack_into("<I", data, at, 77)
+        refused("tensor type", ["blk.0.ffn_down.weight", "77"], folder,
+                model=write(folder, data))
+        # Q4_K is known to kvd, but its rows of 256 do not divide this model's.
+        struct.pack_into("<I", data, at, 12)
+        refused("wrong type", ["blk.0.ffn_down.weight"], folder, model=write(folder, data))
+        struct.pack_into("<I", data, at, 3)
+        struct.pack_into("<Q", data, at + 4, 1 << 62)
+        refused("tensor outside", ["blk.0.ffn_down.weight"], folder, model=write(folder, data))
+
+
+@limit(600)
+def test_unknown_chat_template():
+    with tempfile.TemporaryDirectory() as folder:
+        data = image()
+        begin = data.index(b"tokenizer.chat_template")
+        end = begin + 1500
+        data[begin:end] = data[begin:end].replace(b"<|im_start|>", b"<|xx_start|>").replace(
+            b"<|im_end|>", b"<|xx_end|>")
+        refused("chat template", ["template"], folder, model=write(folder, data))
+        status, text = start(folder, model=write(folder, data),
+                             options=["model.chat_template=plain"])
+        equal(status, None, f"with a template chosen by hand kvd serves: {text[-300:]!r}")
+
+
+@limit(900)
+def test_random_damage():
+    """Any byte of the header changed: it may load, it may be refused, it may not crash."""
+    rng = random.Random(2024)
+    good = image()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "bad.gguf")
+        shutil.copyfile(MODEL, path)
+        n_refused = 0
+        for turn in range(kvdtest.rounds(40)):
+            # Half the damage in the keys, a quarter each in vocabulary and tensor table.
+            low, high = [(0, 2000), (0, 2000), (2000, 1_700_000), (1_765_000, 1_785_664)][turn % 4]
+            at = [rng.randrange(low, high) for _ in range(rng.randrange(1, 9))]
+            with open(path, "r+b") as f:
+                for i in at:
+                    f.seek(i)
+                    f.write(bytes([rng.randrange(256)]))
+            status, text = start(folder, model=path)
+            assert not REPORT.search(text), f"bytes {at}: {text}"
+            assert status in (None, 1), f"bytes {at}: exit status {status}: {text[-300:]}"
+            n_refused += status == 1
+            with open(path, "r+b") as f:
+                for i in at:
+                    f.seek(i)
+                    f.write(good[i:i + 1])
+        print(f"# {n_refused} of {turn + 1} were refused")
+        assert n_refused > 0, "nothing was refused"
+
+
+CONFIGS = [
+    ("unknown key", "[cache]\nblock_sise = 16\n", ["kvd.conf:2", "block_sise", "block_size"]),
+    ("unknown section", "[cash]\nblock_size = 16\n", ["kvd.conf:", "cash"]),
+    ("text for a number", "[scheduler]\nmax_num_seqs = many\n", ["kvd.conf:2", "max_num_seqs"]),
+    ("number with a tail", "[scheduler]\nmax_num_seqs = 12x\n", ["kvd.conf:2", "max_num_seqs"]),
+    ("negative", "[scheduler]\nmax_num_seqs = -1\n", ["kvd.conf:2", "max_num_seqs"]),
+    ("too large", "[scheduler]\nmax_num_seqs = 99999999999999999999\n",
+     ["kvd.conf:2", "max_num_seqs"]),
+    ("zero", "[scheduler]\nmax_num_seqs = 0\n", ["kvd.conf:2", "max_num_seqs"]),
+    ("no such choice", "[cache]\nkv_cache_dtype = int3\n", ["kvd.conf:2", "kv_cache_dtype"]),
+    ("a size without sense", "[cache]\nkv_cache_memory = 4 elephants\n",
+     ["kvd.conf:2", "kv_cache_memory"]),
+    ("no yes and no no", "[cache]\nenable_prefix_caching = perhaps\n",
+     ["kvd.conf:2", "enable_prefix_caching"]),
+    ("no equals sign", "[cache]\nblock_size 16\n", ["kvd.conf:2"]),
+    ("section left open", "[cache\nblock_size = 16\n", ["kvd.conf:1"]),
+    ("a long line", "[model]\nname = " + "x" * 5000 + "\n", ["kvd.conf:2"]),
+    ("a NUL byte", b"[model]\nname = a\0b\n", ["kvd.conf:2"]),
+]
+
+
+@limit(120)
+def test_configuration_mistakes():
+    with tempfile.TemporaryDirectory() as folder:
+        for what, text, needles in CONFIGS:
+            refused(what, needles, folder, config=text)
+            refused(what, needles, folder, config=text, args=["--check-config"])
+        refused("no such file", ["missing.conf"], folder,
+                args=["--config", os.path.join(folder, "missing.conf")])
+        for option, needle in (("cache.block_sise=16", "block_sise"), ("block_size", "block_size"),
+                               ("scheduler.max_num_seqs=ten", "max_num_seqs")):
+            refused(f"-o {option}", [needle], folder, options=[option])
+        status, text = start(folder, config="[cache]\nblock_sise = 1\nkv_cache_dtype = x\n",
+                             args=["--check-config"])
+        equal(status, 1, "two mistakes")
+        assert "kvd.conf:2" in text and "kvd.conf:3" in text, f"not both are named: {text!r}"
+        status, text = start(folder, args=["--check-config"])
+        equal(status, 0, f"--check-config of a right file: {text!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals()))

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""kvctl as its manual describes it: keys, exit codes, messages, streams."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import kvdtest
+from kvdtest import (FAILED, KVCTL, NOT_RUNNING, OK, TIMED_OUT, USAGE, Daemon, equal, prose)
+
+SMALL = {"cache.kv_cache_memory": "64M"}
+STATS_KEYS = {
+    "": {"version", "generation", "uptime_s", "backend", "model", "cache", "requests", "tokens",
+         "clients"},
+    "model": {"name", "arch", "fingerprint", "context_length"},
+    "cache": {"format", "block_tokens", "block_bytes", "bytes_per_token", "blocks_total",
+              "blocks_free", "blocks_cached", "blocks_active", "blocks_pinned",
+              "queried_tokens", "hit_tokens", "shared_hit_tokens", "evicted_blocks"},
+    "requests": {"running", "waiting", "completed", "failed", "cancelled"},
+    "tokens": {"prompt", "generated"},
+}
+
+
+def test_stats():
+    with Daemon(SMALL) as d:
+        stats = d.stats()
+        for part, keys in STATS_KEYS.items():
+            got = stats[part] if part else stats
+            assert keys <= set(got), f"keys missing in {part!r}: {keys - set(got)}"
+        equal(stats["model"]["arch"], "llama", "arch")
+        equal(stats["model"]["context_length"], 8192, "context_length")
+        equal(len(stats["model"]["fingerprint"]), 64, "digits of the fingerprint")
+        equal(stats["cache"]["format"], "fp16", "format")
+        equal(stats["cache"]["block_tokens"], 16, "block_tokens")
+        # 30 layers, 3 KV heads of 64, K and V, two bytes each.
+        equal(stats["cache"]["bytes_per_token"], 23040, "bytes_per_token")
+        equal(stats["cache"]["block_bytes"], 16 * 23040, "block_bytes")
+        equal(stats["cache"]["blocks_total"], (64 << 20) // (16 * 23040), "blocks_total")
+        got = d.generate(prose(30, 1), tokens=8)
+        after = d.stats()
+        equal(after["requests"]["completed"] - stats["requests"]["completed"], 1, "completed")
+        equal(after["tokens"]["prompt"] - stats["tokens"]["prompt"], got["prompt_tokens"],
+              "prompt tokens")
+        equal(after["tokens"]["generated"] - stats["tokens"]["generated"], 8, "generated")
+        text = d.kvctl("stats").stdout
+        assert "shared hit tokens" in text and "{" not in text
+        assert "SmolLM2" in d.kvctl("status").stdout or "llama" in d.kvctl("status").stdout
+
+
+def test_generate():
+    with Daemon(SMALL) as d:
+        got = d.generate("What is the capital of France?", raw=False, tokens=64)
+        equal(set(got), {"text", "tokens", "finish_reason", "prompt_tokens", "cached_tokens",
+                         "ttft_ms", "tokens_per_s"}, "keys")
+        equal(got["text"], "The capital of France is Paris.", "answer")
+        equal(got["finish_reason"], "stop", "finish_reason")
+        equal(d.generate(prose(9, 2), tokens=5)["finish_reason"], "length", "finish_reason")
+        plain = d.kvctl("generate", "What is the capital of France?")
+        equal(plain.stdout, "The capital of France is Paris.\n", "stdout")
+        equal(plain.stderr, "", "stderr")
+        piped = d.kvctl("generate", "-", text="What is the capital of France?")
+        equal(piped.stdout, plain.stdout, "the prompt from stdin")
+        system = d.generate("Who are you?", raw=False, tokens=8, system="You are a lighthouse.")
+        other = d.generate("Who are you?", raw=False, tokens=8)
+        assert system["prompt_tokens"] != other["prompt_tokens"], "--system changes nothing"
+        stopped = d.generate("What is the capital of France?", raw=False, stop=[" is"])
+        equal((stopped["text"], stopped["finish_reason"]), ("The capital of France", "stop"),
+              "text before a stop string")
+        report = os.path.join(d.folder, "report.json")
+        d.kvctl("generate", "--report", report, "What is the capital of France?")
+        with open(report, encoding="utf-8") as f:
+            equal(json.load(f)["text"], got["text"], "text of the report")
+
+
+def test_seeds():
+    with Daemon(SMALL) as d:
+        def ask(seed):
+            return d.generate(prose(12, 3), tokens=16, temperature=1.0, seed=seed)["tokens"]
+
+        equal(ask(1), ask(1), "two answers for one seed")
+        assert len({tuple(ask(seed)) for seed in range(6)}) > 3, "seeds make no difference"
+
+
+def test_answer_comes_as_it_is_made():
+    with Daemon(SMALL) as d:
+        child = d.spawn([KVCTL, "generate", "--raw", "--max-tokens", "200", prose(12, 4)],
+                        stdout=subprocess.PIPE)
+        first = child.stdout.read1(1)
+        running = child.poll() is None and d.stats()["requests"]["running"]
+        rest = child.stdout.read()
+        child.stdout.close()
+        equal(child.wait(30), 0, "exit code")
+        assert first and rest and running, "nothing came before the end"
+
+
+def test_json_is_always_valid():
+    """Sampled at a high temperature the model writes broken UTF-8; the output is JSON."""
+    with Daemon(SMALL) as d:
+        for seed in range(6):
+            got = d.generate("\u00e9\u4e16\U0001f600", tokens=64, temperature=60, seed=seed)
+            assert len(got["tokens"]) > 0
+        # 0xff in an argument is not UTF-8: refused, with the place.
+        done = subprocess.run([KVCTL.encode(), b"tokenize", b"--json", b"ab\xff"], env=d.env(),
+                              capture_output=True, check=False)
+        equal(done.returncode, FAILED, "exit code for bad UTF-8")
+        assert done.stderr.startswith(b"kvctl: ")
+
+
+USAGES = [
+    [], ["--bogus"], ["bogus"], ["generate"], ["generate", "a", "b"], ["stats", "x"],
+    ["generate", "--max-tokens", "many", "x"], ["generate", "--max-tokens", "-1", "x"],
+    ["generate", "--max-tokens", "1e3", "x"], ["generate", "--max-tokens", "99999999999", "x"],
+    ["generate", "--max-tokens", "", "x"], ["generate", "--temperature", "warm", "x"],
+    ["generate", "--temperature", "-1", "x"], ["generate", "--temperature", "nan", "x"],
+    ["generate", "--top-p", "1.5", "x"], ["generate", "--seed", "0x12", "x"],
+    ["generate", "--seed", "18446744073709551616", "x"], ["generate", "--stop", "", "x"],
+    ["generate", "--max-tokens"], ["generate", "--raw", "--system", "s", "x"],
+    ["cache"], ["cache", "clear"], ["cache", "flush"], ["latency", "--count", "0"],
+    ["--timeout", "soon", "stats"],
+]
+
+
+def test_usage_errors():
+    """One line on stderr and exit code 2, whether a daemon runs or not."""
+    for args in USAGES:
+        done = subprocess.run([KVCTL, *args], capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=20,
+                              env={**os.environ, "KVD_SOCKET": "/nonexistent/kvd.sock"})
+        equal(done.returncode, USAGE, f"exit code of {args}")
+        equal(done.stdout, "", f"stdout of {args}")
+        if args:
+            lines = done.stderr.strip().split("\n")
+            assert len(lines) == 1 and lines[0].startswith("kvctl: "), f"{args}: {done.stderr!r}"
+
+
+def test_daemon_not_running():
+    for verb in (["status"], ["stats"], ["clients"], ["generate", "x"], ["tokenize", "x"],
+                 ["score", "x"], ["latency"], ["cache", "flush", "--yes"]):
+        done = subprocess.run([KVCTL, "-s", "/nonexistent/kvd.sock", *verb], text=True,
+                              capture_output=True, timeout=20, check=False,
+                              stdin=subprocess.DEVNULL)
+        equal(done.returncode, NOT_RUNNING, f"exit code of {verb}")
+        assert "/nonexistent/kvd.sock" in done.stderr, done.stderr
+        equal(len(done.stderr.strip().split("\n")), 1, f"lines on stderr: {done.stderr!r}")
+
+
+def test_timeout():
+    with Daemon(SMALL) as d:
+        begin = time.monotonic()
+        done = d.kvctl("generate", "--timeout", "1", "--raw", "--max-tokens", "0",
+                       "--temperature", "1.5", prose(9, 1), status=None)
+        assert done.returncode in (TIMED_OUT, OK), done.returncode
+        assert time.monotonic() - begin < 10
+        equal(d.kvctl("--timeout", "20", "stats", "--json").returncode, OK, "in time")
+
+
+def test_help():
+    for args in (["--help"], ["help"], *[[verb, "--help"] for verb in
+                 ("status", "stats", "clients", "cache", "generate", "tokenize", "score",
+                  "latency")]):
+        done = subprocess.run([KVCTL, *args], capture_output=True, text=True, check=True)
+        assert "usage: kvctl" in done.stdout and done.stderr == ""
+    done = subprocess.run([KVCTL, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kvctl 0."), done.stdout
+
+
+def test_long_prompts():
+    with Daemon(SMALL) as d:
+        # Beyond the context, and beyond the pool of 2,900 tokens but within the context.
+        for n_words in (9000, 3000):
+            done = d.kvctl("generate", "--raw", "--max-tokens", "4", "-",
+                           text=prose(n_words, 1), status=None)
+            assert done.returncode not in (OK, USAGE, NOT_RUNNING), done.returncode
+            assert any(c.isdigit() for c in done.stderr), f"no number in {done.stderr!r}"
+        equal(d.kvctl("generate", "--raw", "-", text="", status=None).returncode, FAILED,
+              "exit code for an empty prompt")
+
+
+def test_latency():
+    with Daemon(SMALL) as d:
+        got = json.loads(d.kvctl("latency", "--json", "--count", "200").stdout)
+        equal(got["count"], 200, "count")
+        assert 0 < got["min_us"] <= got["p50_us"] <= got["p99_us"] <= got["max_us"]
+
+
+def test_full_disk():
+    with Daemon(SMALL) as d, open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([KVCTL, "generate", "Hello"], env=d.env(), stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        equal(done.returncode, FAILED, "exit code when the output cannot be written")
+        assert "output" in done.stderr, done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals()))

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The daemon as a neighbour on a machine: idle cost, idle clients, containers, two loops."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import kvdtest
+from kvdtest import KVCTL, SANITIZED, Daemon, Skip, equal, kill, limit, prose, until
+
+
+def cpu_share(d, time_s):
+    begin, used = time.monotonic(), d.cpu_seconds()
+    time.sleep(time_s)
+    return (d.cpu_seconds() - used) / (time.monotonic() - begin)
+
+
+@limit(300)
+def test_idle_costs_nothing():
+    """Ten and a hundred idle clients: less than a hundredth of a core (case 32)."""
+    for backend in ("io_uring", "epoll"):
+        with Daemon({"daemon.io_backend": backend, "cache.kv_cache_memory": "32M"}) as d:
+            for n, time_s in ((10, kvdtest.seconds(15)), (100, kvdtest.seconds(15))):
+                d.generate("Hello", tokens=4)
+                idle = d.spawn_hostile(f"idle{n}")
+                until(lambda want=n: d.stats()["clients"] == want + 1, 10, f"{n} clients")
+                time.sleep(0.5)
+                share = cpu_share(d, time_s)
+                print(f"# {backend}, {n} idle clients: {share * 100:.3f} % of a core")
+                assert share < 0.01, f"{n} idle clients cost {share * 100:.2f} % of a core"
+                kill(idle)
+
+
+@limit(300)
+def test_idle_client_is_served_later():
+    """No heartbeat: a client that did nothing for long is still welcome (case 19)."""
+    with Daemon({"cache.kv_cache_memory": "32M"}) as d:
+        wait_ms = int(kvdtest.seconds(15) * 1000)
+        got = json.loads(d.kvctl("latency", "--json", "--count", "2", "--interval", str(wait_ms),
+                                 timeout=wait_ms / 250 + 60).stdout)
+        equal(got["count"], 2, "round trips")
+
+
+def test_epoll_answers_the_same():
+    answers = []
+    for backend in ("io_uring", "epoll"):
+        with Daemon({"daemon.io_backend": backend, "cache.kv_cache_memory": "64M"}) as d:
+            got = d.generate(prose(60, 3), tokens=40, temperature=0.9, seed=5, logprobs=True)
+            answers.append((got["tokens"], got["logprobs"], got["text"]))
+    equal(answers[1], answers[0], "the answer over epoll")
+
+
+def libraries(program):
+    out = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"(/\S+) \(0x", out)
+
+
+def test_client_in_a_container():
+    """Own mounts, pids, network, IPC and users; of the host only the socket (case 42)."""
+    unshare = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork"]
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+        raise Skip("no right to make namespaces here")
+    with Daemon({"cache.kv_cache_memory": "64M"}) as d, tempfile.TemporaryDirectory() as root:
+        for path in [KVCTL, *libraries(KVCTL)]:
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            shutil.copy(path, root + path)
+        os.mkdir(os.path.join(root, "run"))
+        inside = os.path.join(root, "run", "kvd.sock")
+        with open(inside, "wb"):
+            pass
+        for more in ([], ["--user", "--map-root-user"]):
+            if more and subprocess.run([*unshare, *more, "true"], check=False,
+                                       capture_output=True).returncode:
+                continue
+            script = (f"mount --bind {d.socket} {inside} && exec chroot {root} {KVCTL} "
+                      "-s /run/kvd.sock generate --json --raw --max-tokens 8 'Once upon a time'")
+            done = subprocess.run([*unshare, *more, "sh", "-c", script], text=True,
+                                  capture_output=True, timeout=60, check=False)
+            equal(done.returncode, 0, f"client in a container {more}: {done.stderr}")
+            equal(len(json.loads(done.stdout)["tokens"]), 8, "tokens")
+
+
+@limit(120)
+def test_memory_beyond_weights_and_pool():
+    """Not more than 64 MiB beside the weights, kept once, and the pool."""
+    if SANITIZED:
+        raise Skip("sanitizers use memory of their own")
+    with Daemon({"cache.kv_cache_memory": "64M"}) as d:
+        d.generate(prose(400, 1), tokens=16)
+        beyond = d.rss() - os.path.getsize(kvdtest.MODEL)
+        print(f"# {beyond / 1048576:.1f} MiB beside weights and pool")
+        # The file's pages count as resident beside the repacked copy made from them.
+        assert beyond < (64 << 20) + 1.2 * os.path.getsize(kvdtest.MODEL), f"{beyond} bytes"
+
+
+def test_second_daemon_on_one_socket():
+    """The second says that the place is taken; the first goes on."""
+    with Daemon({"cache.kv_cache_memory": "32M"}) as d:
+        done = subprocess.run(d.command(), capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == 1, f"exit status {done.returncode}: {done.stderr}"
+        assert d.socket in done.stderr + done.stdout, done.stderr
+        equal(len(d.generate("Hello", tokens=2)["tokens"]), 2, "tokens from the first daemon")
+
+
+def test_socket_left_by_a_dead_daemon():
+    d = Daemon({"cache.kv_cache_memory": "32M"})
+    try:
+        d.process.kill()
+        d.process.wait()
+        assert os.path.exists(d.socket), "kill -9 leaves the socket behind"
+        d.kvctl("stats", status=kvdtest.NOT_RUNNING)
+        d.start()
+        d.stats()
+        equal(d.stop(), 0, "exit status")
+        assert not os.path.exists(d.socket), "the socket is still there"
+    finally:
+        d.close()
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals()))

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Users: what one has computed is nobody else's hit. Flushing the cache under load."""
+import json
+import os
+import sys
+
+import kvdtest
+from kvdtest import BUSY, FAILED, OK, PERMISSION, Daemon, Skip, equal, limit, prose, until
+
+ALICE = {"user": 61001, "group": 61001, "extra_groups": []}
+BOB = {"user": 61002, "group": 61002, "extra_groups": []}
+
+
+def open_daemon(options=None):
+    if os.getuid() != 0:
+        raise Skip("needs root, to become two other users")
+    d = Daemon({"cache.kv_cache_memory": "256M", **(options or {})})
+    os.chmod(d.socket, 0o666)
+    return d
+
+
+def test_two_users_share_nothing():
+    prompt = prose(300, 8)
+    with open_daemon() as d:
+        cold = d.generate(prompt, logprobs=True, **ALICE)
+        equal(cold["cached_tokens"], 0, "tokens cached for the first user")
+        again = d.generate(prompt, logprobs=True, **ALICE)
+        assert again["cached_tokens"] > 0, "the same user gets no hit"
+        before = d.stats()["cache"]
+        other = d.generate(prompt, logprobs=True, **BOB)
+        after = d.stats()["cache"]
+        equal(other["cached_tokens"], 0, "tokens cached for the second user")
+        equal(after["shared_hit_tokens"], before["shared_hit_tokens"], "shared_hit_tokens")
+        equal(after["hit_tokens"], before["hit_tokens"], "hit_tokens")
+        for key in ("tokens", "logprobs", "text"):
+            equal(other[key], cold[key], f"{key} of the second user")
+        # Each goes on hitting its own.
+        assert d.generate(prompt, **ALICE)["cached_tokens"] > 0
+        assert d.generate(prompt, **BOB)["cached_tokens"] > 0
+
+
+def test_users_see_their_own_clients():
+    with open_daemon() as d:
+        child = d.spawn_generate(prose(20, 1), tokens=300, temperature=1, **ALICE)
+        until(lambda: any(c["uid"] == 61001 for c in d.clients()), 10, "root sees the client")
+        mine = json.loads(d.kvctl("clients", "--json", **BOB).stdout)["clients"]
+        assert all(c["uid"] == 61002 for c in mine), f"another user's clients are shown: {mine}"
+        d.answer(child)
+
+
+def test_users_flush_their_own():
+    prompt = prose(200, 4)
+    with open_daemon() as d:
+        d.generate(prompt, **ALICE)
+        d.generate(prompt, **BOB)
+        d.kvctl("cache", "flush", "--yes", "--domain", "uid:61001", status=PERMISSION, **BOB)
+        assert d.generate(prompt, **ALICE)["cached_tokens"] > 0, "another user flushed it"
+        d.kvctl("cache", "flush", "--yes", status=OK, **BOB)
+        equal(d.generate(prompt, **BOB)["cached_tokens"], 0, "tokens cached after the flush")
+        assert d.generate(prompt, **ALICE)["cached_tokens"] > 0, "another user's were flushed"
+        d.kvctl("cache", "flush", "--yes", "--domain", "uid:61001")
+        equal(d.generate(prompt, **ALICE)["cached_tokens"], 0, "tokens cached after the flush")
+
+
+def test_no_permission():
+    with open_daemon() as d:
+        os.chmod(d.socket, 0o600)
+        done = d.kvctl("stats", status=PERMISSION, **BOB)
+        assert "ermission" in done.stderr and d.socket in done.stderr, done.stderr
+        os.chmod(d.socket, 0o666)
+        d.kvctl("stats", **BOB)
+
+
+@limit(600)
+def test_flush_under_load():
+    """Running answers stay as they are; exit 0 only when nothing flushable is left."""
+    prompts = [prose(40, 700 + i) for i in range(6)]
+
+    def ask(i):
+        return dict(prompt=prompts[i], tokens=100, temperature=0.7, seed=i, logprobs=True)
+
+    with Daemon({"cache.kv_cache_memory": "256M"}) as d:
+        alone = [d.generate(**ask(i)) for i in range(len(prompts))]
+        for turn in range(3):
+            children = [d.spawn_generate(**ask(i)) for i in range(len(prompts))]
+            flushes = 0
+            while any(child.poll() is None for child in children):
+                done = d.kvctl("cache", "flush", "--yes", "--json", status=None)
+                counts = json.loads(done.stdout)
+                equal(done.returncode, FAILED if counts["remaining"] else OK,
+                      f"exit code for {counts}")
+                flushes += 1
+            for i, child in enumerate(children):
+                got = d.answer(child)
+                for key in ("tokens", "logprobs", "text"):
+                    equal(got[key], alone[i][key], f"turn {turn}, client {i}: {key}")
+            assert flushes > 3, "the requests were over before the flushes"
+        until(lambda: d.stats()["cache"]["blocks_active"] == 0, 5, "active blocks are gone")
+        counts = json.loads(d.kvctl("cache", "flush", "--yes", "--json").stdout)
+        equal(counts["remaining"], 0, "blocks left")
+        equal(d.stats()["cache"]["blocks_cached"], 0, "cached blocks after the flush")
+        equal(d.generate(prompts[0])["cached_tokens"], 0, "tokens cached after the flush")
+
+
+@limit(300)
+def test_connection_limit():
+    """Past the limit of one user: a named error, and only for that user."""
+    with open_daemon({"daemon.max_clients_per_uid": 4}) as d:
+        holders = [d.spawn_generate(prose(10, i), tokens=4000, temperature=1, **ALICE)
+                   for i in range(4)]
+        until(lambda: sum(c["uid"] == 61001 for c in d.clients()) == 4, 20, "four connections")
+        done = d.kvctl("stats", status=BUSY, **ALICE)
+        assert done.stderr.startswith("kvctl: ") and len(done.stderr.strip().split("\n")) == 1
+        d.kvctl("stats", **BOB)
+        for child in holders:
+            child.kill()
+            child.communicate()
+            child.out.close()
+        until(lambda: d.kvctl("stats", status=None, **ALICE).returncode == OK, 5,
+              "room again for the user")
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals()))
