@@ -73,11 +73,13 @@ struct request_desc {
  * @id: the scheduler's id
  * @arrival: order of arrival; lower is older
  * @n_cached: prompt tokens that were hits in its first life (before any preemption)
+ * @n_scored: SCORE: positions 1 .. n_scored are reported
  * @max_total: n_tokens at which it ends with REQUEST_LENGTH
  * @planned: step that it has an entry in
  * @cancelled: ends when the step in flight completes
  * @preempted: lost its blocks at least once
- * @chain_dead: keys could not be made; goes on without the index
+ * @uncached: neither looks for nor publishes prefixes
+ * @started_ns: when it first left the queue
  * @prev_run, @next_run: all requests that are not WAITING, oldest first
  * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; oldest first
  */
@@ -89,11 +91,12 @@ struct request {
 	bool paused;
 	bool cancelled;
 	bool preempted;
-	bool chain_dead;
+	bool uncached;
 	uint32_t uid;
 	uint64_t cookie;
 	uint64_t arrival;
 	uint64_t arrived_ns;
+	uint64_t started_ns;
 	uint64_t planned;
 	struct sample_params sample;
 
@@ -103,12 +106,13 @@ struct request {
 	uint32_t n_generated;
 	uint32_t n_computed;
 	uint32_t n_cached;
+	uint32_t n_scored;
 	uint32_t max_total;
 
 	struct seq_table table;
 	struct prefix_chain chain;
 
-	struct sched_uid *user;
+	struct sched_user *user;
 	struct request *prev_run;
 	struct request *next_run;
 	struct request *prev;

@@ -32,8 +32,9 @@
  * step: 16 requests with one prompt compute it once. That cannot deadlock, because it waits
  * only for rows that are in the plan, and each step decides anew. At least one token of
  * each request is always computed, since its logits are wanted. SCORE needs the logits of
- * every row, which the cache does not hold, so it computes all rows, adopts nothing, but
- * publishes what it has computed.
+ * every row, which the cache does not hold, so it computes all rows and adopts nothing, but
+ * publishes what it has computed; only after a preemption it adopts the rows that it has
+ * reported already.
  *
  * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the
  * latest first; then requests that came later than the one in need and have no rows in this

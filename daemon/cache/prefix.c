@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/cache/prefix.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool node_is_leaf(const void *leaf_data, uint32_t id)
+{
+	const struct prefix_index *index = leaf_data;
+
+	return !index->nodes[id].n_children;
+}
+
+int prefix_init(struct prefix_index *index, struct block_pool *pool,
+		const struct prefix_model *model, uint32_t key_bits)
+{
+	size_t n_tokens;
+	int r;
+
+	memset(index, 0, sizeof(*index));
+	if (!model->block_tokens ||
+	    __builtin_mul_overflow((size_t)pool->n_blocks, model->block_tokens,
+				   &n_tokens))
+		return -EINVAL;
+	r = prefix_keyer_init(&index->keyer, model, key_bits);
+	if (r < 0)
+		return r;
+	index->pool = pool;
+	index->block_tokens = model->block_tokens;
+	index->n_buckets = 1;
+	while (index->n_buckets < pool->n_blocks)
+		index->n_buckets *= 2;
+	index->nodes = calloc(pool->n_blocks, sizeof(*index->nodes));
+	index->tokens = calloc(n_tokens, sizeof(*index->tokens));
+	index->buckets = calloc(index->n_buckets, sizeof(*index->buckets));
+	if (!index->nodes || !index->tokens || !index->buckets) {
+		prefix_deinit(index);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < index->n_buckets; i++)
+		index->buckets[i] = BLOCK_NONE;
+	pool->evict.is_leaf = node_is_leaf;
+	pool->evict.leaf_data = index;
+	return 0;
+}
+
+void prefix_deinit(struct prefix_index *index)
+{
+	if (index->pool) {
+		index->pool->evict.is_leaf = NULL;
+		index->pool->evict.leaf_data = NULL;
+	}
+	prefix_keyer_deinit(&index->keyer);
+	free(index->nodes);
+	free(index->tokens);
+	free(index->buckets);
+	memset(index, 0, sizeof(*index));
+}
+
+const struct prefix_key *prefix_chain_key(struct prefix_index *index,
+					  struct prefix_chain *chain,
+					  const int32_t *tokens, uint32_t i)
+{
+	assert(i < chain->cap_keys);
+	while (chain->n_keys <= i) {
+		uint32_t n = chain->n_keys;
+		const struct prefix_key *parent = n ? &chain->keys[n - 1] : &chain->root;
+
+		if (prefix_key_next(&index->keyer, parent,
+				    tokens + (size_t)n * index->block_tokens,
+				    &chain->keys[n]) < 0)
+			return NULL;
+		chain->n_keys++;
+	}
+	return &chain->keys[i];
+}
+
+static uint32_t *key_bucket(const struct prefix_index *index,
+			    const struct prefix_key *key)
+{
+	uint32_t hash;
+
+	/* the leading bits are the ones that a cut key keeps */
+	memcpy(&hash, key->bytes, sizeof(hash));
+	return &index->buckets[hash & (index->n_buckets - 1)];
+}
+
+static int32_t *node_tokens(const struct prefix_index *index, uint32_t id)
+{
+	return index->tokens + (size_t)id * index->block_tokens;
+}
+
+static bool node_matches(const struct prefix_index *index, uint32_t id,
+			 const struct prefix_chain *chain, const struct prefix_key *key,
+			 const int32_t *tokens, uint32_t parent)
+{
+	const struct prefix_node *node = &index->nodes[id];
+
+	return node->parent == parent && !memcmp(&node->key, key, sizeof(*key)) &&
+	       !memcmp(&node->root, &chain->root, sizeof(node->root)) &&
+	       block_pool_get(index->pool, id)->domain == chain->domain &&
+	       !memcmp(node_tokens(index, id), tokens,
+		       (size_t)index->block_tokens * sizeof(*tokens));
+}
+
+uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
+		     const int32_t *tokens, uint32_t i, uint32_t parent)
+{
+	const struct prefix_key *key = prefix_chain_key(index, chain, tokens, i);
+
+	if (!key)
+		return BLOCK_NONE;
+	tokens += (size_t)i * index->block_tokens;
+	for (uint32_t id = *key_bucket(index, key); id != BLOCK_NONE;
+	     id = index->nodes[id].next)
+		if (node_matches(index, id, chain, key, tokens, parent))
+			return id;
+	return BLOCK_NONE;
+}
+
+uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
+			const int32_t *tokens, uint32_t i, uint32_t parent)
+{
+	uint32_t id = prefix_find(index, chain, tokens, i, parent);
+
+	if (id == BLOCK_NONE)
+		return id;
+	block_pool_ref(index->pool, id);
+	index->counters.hit_tokens += index->block_tokens;
+	if (block_pool_get(index->pool, id)->owner != chain->owner)
+		index->counters.shared_hit_tokens += index->block_tokens;
+	return id;
+}
+
+uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
+		       const int32_t *tokens, uint32_t max_blocks, uint32_t *ids)
+{
+	uint32_t n = 0;
+
+	for (uint32_t parent = BLOCK_NONE; n < max_blocks; n++) {
+		parent = prefix_acquire(index, chain, tokens, n, parent);
+		if (parent == BLOCK_NONE)
+			break;
+		ids[n] = parent;
+	}
+	return n;
+}
+
+int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
+		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
+		   uint32_t *ret_id)
+{
+	const struct prefix_key *key = prefix_chain_key(index, chain, tokens, i);
+	struct prefix_node *node = &index->nodes[id];
+	uint32_t *bucket, found;
+
+	if (!key)
+		return -ENOMEM;
+	if (parent != BLOCK_NONE && !block_pool_get(index->pool, parent)->indexed)
+		return PREFIX_ORPHAN;
+	found = prefix_find(index, chain, tokens, i, parent);
+	if (found != BLOCK_NONE) {
+		assert(found != id);
+		index->counters.duplicate_blocks++;
+		*ret_id = found;
+		return PREFIX_EXISTS;
+	}
+	assert(block_pool_get(index->pool, id)->domain == chain->domain);
+	assert(!block_pool_get(index->pool, id)->tainted);
+	block_pool_set_indexed(index->pool, id);
+
+	bucket = key_bucket(index, key);
+	*node = (struct prefix_node){
+		.key = *key,
+		.root = chain->root,
+		.parent = parent,
+		.next = *bucket,
+		.prev = BLOCK_NONE,
+	};
+	memcpy(node_tokens(index, id), tokens + (size_t)i * index->block_tokens,
+	       (size_t)index->block_tokens * sizeof(*tokens));
+	if (*bucket != BLOCK_NONE)
+		index->nodes[*bucket].prev = id;
+	*bucket = id;
+	if (parent != BLOCK_NONE)
+		index->nodes[parent].n_children++;
+	index->n_nodes++;
+	index->counters.published_blocks++;
+	return 0;
+}
+
+/*
+ * Takes a block out of the table. During a flush a parent may go before its children; its
+ * node is not reused before the flush is over, so counting down in it stays harmless.
+ */
+static void node_unlink(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	if (node->prev != BLOCK_NONE)
+		index->nodes[node->prev].next = node->next;
+	else
+		*key_bucket(index, &node->key) = node->next;
+	if (node->next != BLOCK_NONE)
+		index->nodes[node->next].prev = node->prev;
+	if (node->parent != BLOCK_NONE) {
+		assert(index->nodes[node->parent].n_children);
+		index->nodes[node->parent].n_children--;
+	}
+	index->n_nodes--;
+	block_pool_clear_indexed(index->pool, id);
+}
+
+uint32_t prefix_evict(struct prefix_index *index, uint32_t n)
+{
+	uint32_t done = 0;
+
+	for (; done < n; done++) {
+		uint32_t id = evict_pick(&index->pool->evict);
+
+		if (id == EVICT_NONE)
+			break;
+		assert(block_pool_get(index->pool, id)->state == BLOCK_CACHED);
+		assert(!index->nodes[id].n_children);
+		node_unlink(index, id);
+	}
+	index->counters.evicted_blocks += done;
+	return done;
+}
+
+int prefix_take(struct prefix_index *index, uint32_t domain, uint64_t owner,
+		uint32_t *ret_id)
+{
+	if (!index->pool->n_free)
+		prefix_evict(index, 1);
+	return block_pool_take(index->pool, domain, owner, ret_id);
+}
+
+void prefix_pin(struct prefix_index *index, uint32_t id)
+{
+	for (; id != BLOCK_NONE; id = index->nodes[id].parent)
+		block_pool_pin(index->pool, id);
+}
+
+void prefix_unpin(struct prefix_index *index, uint32_t id)
+{
+	/* leaf to root: a child stands before its parent in the order of eviction */
+	for (; id != BLOCK_NONE; id = index->nodes[id].parent)
+		block_pool_unpin(index->pool, id);
+}
+
+static void flush(struct prefix_index *index, bool all, uint32_t domain,
+		  struct prefix_flush_result *ret_result)
+{
+	const struct block_pool *pool = index->pool;
+	struct prefix_flush_result result = {0};
+
+	for (uint32_t i = 0; i < pool->n_blocks; i++) {
+		const struct block *b = block_pool_get(pool, i);
+
+		if (!b->indexed || (!all && b->domain != domain))
+			continue;
+		if (b->pins) {
+			result.kept_pinned++;
+			continue;
+		}
+		if (b->refs)
+			result.kept_active++;
+		else
+			result.flushed++;
+		node_unlink(index, i);
+	}
+	for (uint32_t i = 0; i < pool->n_blocks; i++) {
+		const struct block *b = block_pool_get(pool, i);
+
+		if (b->indexed && !b->pins && (all || b->domain == domain))
+			result.remaining++;
+	}
+	*ret_result = result;
+}
+
+void prefix_flush(struct prefix_index *index, uint32_t domain,
+		  struct prefix_flush_result *ret_result)
+{
+	flush(index, false, domain, ret_result);
+}
+
+void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *ret_result)
+{
+	flush(index, true, 0, ret_result);
+}
+
+static bool node_valid(const struct prefix_index *index, uint32_t id,
+		       uint32_t *n_children)
+{
+	const struct prefix_node *node = &index->nodes[id];
+	const struct block *b = block_pool_get(index->pool, id);
+	const struct block *parent;
+
+	if (!b->indexed)
+		return false;
+	if (node->parent == BLOCK_NONE)
+		return true;
+	if (node->parent >= index->pool->n_blocks)
+		return false;
+	n_children[node->parent]++;
+	parent = block_pool_get(index->pool, node->parent);
+	return parent->indexed && parent->domain == b->domain &&
+	       !(b->refs && !parent->refs) && !(b->pins && !parent->pins) &&
+	       !memcmp(&node->root, &index->nodes[node->parent].root, sizeof(node->root));
+}
+
+int prefix_check(const struct prefix_index *index)
+{
+	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_linked = 0;
+	uint32_t *n_children = calloc(n_blocks, sizeof(*n_children));
+	int r = -EINVAL;
+
+	if (!n_children)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < index->n_buckets; i++) {
+		uint32_t prev = BLOCK_NONE;
+
+		for (uint32_t id = index->buckets[i]; id != BLOCK_NONE;
+		     id = index->nodes[id].next) {
+			if (id >= n_blocks || index->nodes[id].prev != prev ||
+			    key_bucket(index, &index->nodes[id].key) !=
+				    &index->buckets[i] ||
+			    !node_valid(index, id, n_children) || n_linked++ > n_blocks)
+				goto out;
+			prev = id;
+		}
+	}
+	for (uint32_t i = 0; i < n_blocks; i++) {
+		if (!block_pool_get(index->pool, i)->indexed)
+			continue;
+		n_indexed++;
+		if (index->nodes[i].n_children != n_children[i])
+			goto out;
+	}
+	if (n_linked == n_indexed && n_linked == index->n_nodes)
+		r = 0;
+out:
+	free(n_children);
+	return r;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static bool request_valid(const struct sched *sched, const struct request *r,
+			  uint32_t *refs)
+{
+	const struct seq_table *t = &r->table;
+	uint64_t bt = sched->config.block_tokens;
+
+	for (uint32_t i = 0; i < t->n_blocks; i++) {
+		const struct block *b;
+
+		if (t->ids[i] >= sched->pool->n_blocks)
+			return false;
+		refs[t->ids[i]]++;
+		b = block_pool_get(sched->pool, t->ids[i]);
+		if (b->domain != r->chain.domain || (i >= t->n_published && b->indexed))
+			return false;
+	}
+	if (r->n_tokens != r->n_prompt + r->n_generated || r->n_tokens > r->max_total ||
+	    r->n_computed >= r->n_tokens || r->n_computed > t->n_blocks * bt ||
+	    t->n_published > t->n_blocks || t->n_blocks > t->cap_blocks)
+		return false;
+	switch (r->state) {
+	case REQUEST_WAITING:
+		return !t->n_blocks && !r->n_computed;
+	case REQUEST_DECODE:
+		return r->n_computed == r->n_tokens - 1 && r->n_generated;
+	default:
+		return true;
+	}
+}
+
+static bool list_valid(const struct request_list *list, enum request_state state,
+		       uint32_t *n)
+{
+	const struct request *prev = NULL;
+
+	for (const struct request *r = list->head; r; prev = r, r = r->next, ++*n)
+		if (r->state != state || r->prev != prev ||
+		    (prev && prev->arrival >= r->arrival))
+			return false;
+	return list->tail == prev;
+}
+
+static bool lists_valid(const struct sched *sched)
+{
+	uint32_t n_waiting = 0, n_prefill = 0, n_live = 0, n_run[3] = {0}, n_paused = 0;
+	const struct request *prev = NULL;
+
+	for (const struct request *r = sched->run_head; r; prev = r, r = r->next_run) {
+		if (r->prev_run != prev || (prev && prev->arrival >= r->arrival))
+			return false;
+		n_run[r->state]++;
+		n_paused += r->paused;
+	}
+	for (uint32_t i = 0; i < SCHED_USER_BUCKETS; i++)
+		for (const struct sched_user *u = sched->users[i]; u; u = u->next_hash) {
+			bool work = u->waiting.head || u->prefill.head;
+
+			if (!list_valid(&u->waiting, REQUEST_WAITING, &n_waiting) ||
+			    !list_valid(&u->prefill, REQUEST_PREFILL, &n_prefill) ||
+			    work != !!u->next_work)
+				return false;
+			n_live += u->n_live;
+		}
+	return sched->run_tail == prev && !n_run[REQUEST_WAITING] &&
+	       n_prefill == n_run[REQUEST_PREFILL] && n_waiting == sched->n_waiting &&
+	       n_run[REQUEST_PREFILL] + n_run[REQUEST_DECODE] == sched->n_running &&
+	       n_paused == sched->n_paused_running && n_live == sched->n_live &&
+	       sched->n_running + sched->n_waiting == sched->n_live &&
+	       sched->n_running <= sched->config.max_num_seqs;
+}
+
+int sched_check(const struct sched *sched)
+{
+	uint32_t *refs = calloc(sched->pool->n_blocks, sizeof(*refs));
+	uint32_t n_live = 0, n_paused = 0;
+	int r = -EINVAL;
+
+	if (!refs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < sched->n_slots; i++) {
+		const struct request *request = sched->slots[i].request;
+
+		if (!request)
+			continue;
+		n_live++;
+		n_paused += request->paused;
+		if (!request_valid(sched, request, refs))
+			goto out;
+	}
+	for (uint32_t i = 0; i < sched->pool->n_blocks; i++)
+		if (refs[i] != block_pool_get(sched->pool, i)->refs)
+			goto out;
+	if (n_live == sched->n_live && n_paused == sched->n_paused &&
+	    lists_valid(sched) && !block_pool_check(sched->pool))
+		r = prefix_check(sched->index);
+out:
+	free(refs);
+	return r;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static uint32_t uid_bucket(uint32_t uid)
+{
+	/* Knuth's multiplicative hash: uids of one machine tend to be neighbours */
+	return (uid * UINT32_C(2654435761)) >> 24;
+}
+
+struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid)
+{
+	struct sched_user **bucket = &sched->users[uid_bucket(uid)];
+	struct sched_user *user;
+
+	for (user = *bucket; user; user = user->next_hash)
+		if (user->uid == uid)
+			break;
+	if (!user) {
+		user = calloc(1, sizeof(*user));
+		if (!user)
+			return NULL;
+		user->uid = uid;
+		user->next_hash = *bucket;
+		*bucket = user;
+	}
+	user->n_live++;
+	return user;
+}
+
+void policy_user_release(struct sched *sched, struct sched_user *user)
+{
+	struct sched_user **link = &sched->users[uid_bucket(user->uid)];
+
+	assert(user->n_live);
+	if (--user->n_live)
+		return;
+	assert(!user->next_work);
+	while (*link != user)
+		link = &(*link)->next_hash;
+	*link = user->next_hash;
+	free(user);
+}
+
+/* Oldest first. New requests are the youngest, so the walk from the tail is short. */
+static void list_insert(struct request_list *list, struct request *request)
+{
+	struct request *after = list->tail;
+
+	while (after && after->arrival > request->arrival)
+		after = after->prev;
+	request->prev = after;
+	request->next = after ? after->next : list->head;
+	if (request->next)
+		request->next->prev = request;
+	else
+		list->tail = request;
+	if (after)
+		after->next = request;
+	else
+		list->head = request;
+}
+
+static void list_remove(struct request_list *list, struct request *request)
+{
+	if (request->prev)
+		request->prev->next = request->next;
+	else
+		list->head = request->next;
+	if (request->next)
+		request->next->prev = request->prev;
+	else
+		list->tail = request->prev;
+	request->prev = NULL;
+	request->next = NULL;
+}
+
+static void run_insert(struct sched *sched, struct request *request)
+{
+	struct request *after = sched->run_tail;
+
+	while (after && after->arrival > request->arrival)
+		after = after->prev_run;
+	request->prev_run = after;
+	request->next_run = after ? after->next_run : sched->run_head;
+	if (request->next_run)
+		request->next_run->prev_run = request;
+	else
+		sched->run_tail = request;
+	if (after)
+		after->next_run = request;
+	else
+		sched->run_head = request;
+	sched->n_running++;
+	sched->n_paused_running += request->paused;
+}
+
+static void run_remove(struct sched *sched, struct request *request)
+{
+	if (request->prev_run)
+		request->prev_run->next_run = request->next_run;
+	else
+		sched->run_head = request->next_run;
+	if (request->next_run)
+		request->next_run->prev_run = request->prev_run;
+	else
+		sched->run_tail = request->prev_run;
+	request->prev_run = NULL;
+	request->next_run = NULL;
+	sched->n_running--;
+	sched->n_paused_running -= request->paused;
+}
+
+/* Keeps the work ring in step with the two lists of a user. */
+static void user_update(struct sched *sched, struct sched_user *user)
+{
+	bool work = user->waiting.head || user->prefill.head;
+
+	if (work && !user->next_work) {
+		user->rank = 0;
+		if (!sched->first) {
+			sched->first = user;
+			user->prev_work = user;
+			user->next_work = user;
+			return;
+		}
+		/* behind all others */
+		user->next_work = sched->first;
+		user->prev_work = sched->first->prev_work;
+		user->prev_work->next_work = user;
+		user->next_work->prev_work = user;
+	} else if (!work && user->next_work) {
+		if (sched->first == user)
+			sched->first = user->next_work == user ? NULL : user->next_work;
+		user->prev_work->next_work = user->next_work;
+		user->next_work->prev_work = user->prev_work;
+		user->prev_work = NULL;
+		user->next_work = NULL;
+	}
+}
+
+static void lists_insert(struct sched *sched, struct request *request)
+{
+	if (request->state == REQUEST_WAITING) {
+		list_insert(&request->user->waiting, request);
+		sched->n_waiting++;
+		return;
+	}
+	run_insert(sched, request);
+	if (request->state == REQUEST_PREFILL)
+		list_insert(&request->user->prefill, request);
+}
+
+static void lists_remove(struct sched *sched, struct request *request)
+{
+	struct sched_user *user = request->user;
+
+	/* requests change places while a plan is built: its cursors move on */
+	if (user->cursor == request)
+		user->cursor = request->next;
+	if (user->cursor_waiting == request)
+		user->cursor_waiting = request->next;
+
+	if (request->state == REQUEST_WAITING) {
+		list_remove(&user->waiting, request);
+		sched->n_waiting--;
+		return;
+	}
+	run_remove(sched, request);
+	if (request->state == REQUEST_PREFILL)
+		list_remove(&user->prefill, request);
+}
+
+void policy_link(struct sched *sched, struct request *request)
+{
+	lists_insert(sched, request);
+	user_update(sched, request->user);
+}
+
+void policy_unlink(struct sched *sched, struct request *request)
+{
+	lists_remove(sched, request);
+	user_update(sched, request->user);
+}
+
+void policy_move(struct sched *sched, struct request *request, enum request_state state)
+{
+	/* the user keeps its place in the ring if it has work before and after */
+	lists_remove(sched, request);
+	request->state = state;
+	lists_insert(sched, request);
+	user_update(sched, request->user);
+}
+
+void policy_preempt(struct sched *sched, struct request *request)
+{
+	assert(request->state != REQUEST_WAITING && !sched->in_flight);
+	seq_release(&request->table, sched->pool);
+	request->n_computed = 0;
+	request->preempted = true;
+	sched->counters.preemptions++;
+	policy_move(sched, request, REQUEST_WAITING);
+}
+
+struct request *policy_paused_victim(const struct sched *sched, bool any)
+{
+	if (!sched->n_paused_running)
+		return NULL;
+	for (struct request *r = sched->run_tail; r; r = r->prev_run)
+		if (r->paused && (any || r->table.n_blocks))
+			return r;
+	return NULL;
+}
+
+struct request *policy_victim(const struct sched *sched, const struct request *request,
+			      uint64_t step)
+{
+	struct request *victim = policy_paused_victim(sched, false);
+
+	if (victim)
+		return victim;
+	for (struct request *r = sched->run_tail; r && r->arrival > request->arrival;
+	     r = r->prev_run)
+		if (r->planned != step && r->table.n_blocks)
+			return r;
+	return NULL;
+}
+
+void policy_share(struct sched *sched, uint32_t budget)
+{
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t left = budget, n_users = 0;
+
+	for (uint32_t i = 0; i < sched->n_candidates; i++)
+		n_users += !sched->candidates[i].rank;
+	/* each round grants at least one row to someone, else it is the last */
+	for (bool granted = true; granted && left;) {
+		granted = false;
+		for (uint32_t i = 0; i < sched->n_candidates && left; i++) {
+			struct sched_candidate *c = &sched->candidates[i];
+			uint32_t shift = c->rank < 30 ? c->rank + 1 : 31;
+			uint32_t share = (budget / n_users) >> shift;
+			uint32_t want = c->want - c->quota;
+
+			share = (share + bt) / bt * bt;
+			if (share > want)
+				share = want;
+			if (share > left)
+				share = left;
+			c->quota += share;
+			left -= share;
+			granted |= share > 0;
+		}
+	}
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/request.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int request_new(const struct request_desc *desc, uint32_t max_total,
+		uint32_t block_tokens, struct request **ret_request)
+{
+	uint32_t cap_blocks = max_total / block_tokens + !!(max_total % block_tokens);
+	struct request *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->kind = desc->kind;
+	r->state = REQUEST_WAITING;
+	r->ignore_eos = desc->ignore_eos;
+	r->uid = desc->uid;
+	r->cookie = desc->cookie;
+	r->sample = desc->sample;
+	r->n_tokens = desc->n_tokens;
+	r->n_prompt = desc->n_tokens;
+	r->max_total = max_total;
+	r->chain.domain = desc->domain;
+	r->chain.owner = desc->owner;
+	r->chain.cap_keys = cap_blocks;
+	/* untouched pages of the room for later tokens cost address space only */
+	r->tokens = malloc(((size_t)max_total + 1) * sizeof(*r->tokens));
+	r->chain.keys = malloc(((size_t)cap_blocks + 1) * sizeof(*r->chain.keys));
+	if (!r->tokens || !r->chain.keys || seq_init(&r->table, cap_blocks) < 0) {
+		request_free(r);
+		return -ENOMEM;
+	}
+	memcpy(r->tokens, desc->tokens, (size_t)desc->n_tokens * sizeof(*r->tokens));
+	*ret_request = r;
+	return 0;
+}
+
+void request_free(struct request *request)
+{
+	if (!request)
+		return;
+	seq_deinit(&request->table);
+	free(request->chain.keys);
+	free(request->tokens);
+	free(request);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/sched.h"
+#include "daemon/sched/state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHED_MAX_SEQS  4096
+#define SCHED_MAX_SLOTS 65535
+#define NO_SLOT         UINT32_MAX
+
+/* Tokens of a sequence that fills the whole pool; the last one needs no K and V. */
+static uint64_t pool_tokens(const struct sched *sched)
+{
+	return (uint64_t)sched->pool->n_blocks * sched->config.block_tokens + 1;
+}
+
+static uint32_t seq_limit(const struct sched *sched)
+{
+	uint64_t fit = pool_tokens(sched);
+	uint32_t max = sched->config.max_model_len;
+
+	return fit < max ? (uint32_t)fit : max;
+}
+
+static int sched_set_caps(struct sched *sched)
+{
+	const struct sched_config *c = &sched->config;
+	uint32_t bt = c->block_tokens;
+	uint32_t seq_blocks = seq_limit(sched) / bt + 1;
+	uint32_t n_claims = 1;
+
+	sched->caps = (struct plan_caps){
+		.rows = c->max_num_batched_tokens,
+		.entries = c->max_num_seqs,
+		.outputs = c->max_num_batched_tokens,
+		.zeros = c->max_num_batched_tokens,
+	};
+	if (__builtin_mul_overflow(c->max_num_seqs, seq_blocks, &sched->caps.block_ids))
+		return -EINVAL;
+	/* one per block of a chunk and per candidate, at most half full */
+	while (n_claims < 2 * ((uint64_t)c->max_num_batched_tokens / bt +
+			       3 * (uint64_t)c->max_num_seqs))
+		n_claims *= 2;
+	sched->n_claims = n_claims;
+	sched->n_slots = c->max_num_seqs + c->max_waiting;
+	/* every live request may finish, and as many again before anybody looks */
+	sched->cap_events = 2 * sched->n_slots + sched->caps.outputs;
+	return 0;
+}
+
+int sched_new(const struct sched_config *config, struct block_pool *pool,
+	      struct prefix_index *index, struct sched **ret_sched)
+{
+	struct sched *s;
+
+	if (!config->max_num_seqs || config->max_num_seqs > SCHED_MAX_SEQS ||
+	    config->max_num_batched_tokens < config->max_num_seqs ||
+	    config->max_num_batched_tokens > INT32_MAX / 4 || config->max_model_len < 2 ||
+	    config->max_model_len > INT32_MAX || config->n_eos > SCHED_MAX_EOS ||
+	    config->max_waiting > SCHED_MAX_SLOTS - config->max_num_seqs ||
+	    !config->block_tokens || config->block_tokens != index->block_tokens ||
+	    index->pool != pool)
+		return -EINVAL;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->config = *config;
+	s->pool = pool;
+	s->index = index;
+	if (sched_set_caps(s) < 0) {
+		free(s);
+		return -EINVAL;
+	}
+	s->slots = calloc(s->n_slots, sizeof(*s->slots));
+	s->claims = calloc(s->n_claims, sizeof(*s->claims));
+	s->candidates = calloc(config->max_num_seqs, sizeof(*s->candidates));
+	s->deferred = calloc(config->max_num_seqs, sizeof(struct request *));
+	s->events = calloc(s->cap_events, sizeof(*s->events));
+	if (!s->slots || !s->claims || !s->candidates || !s->deferred || !s->events) {
+		s->n_slots = 0;
+		sched_free(s);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		s->slots[i].next_free = i + 1 < s->n_slots ? i + 1 : NO_SLOT;
+	*ret_sched = s;
+	return 0;
+}
+
+/* Takes a request out of everything; the caller emits. */
+static void sched_drop(struct sched *sched, struct request *request)
+{
+	uint32_t slot = request->id & 0xffff;
+
+	policy_unlink(sched, request);
+	policy_user_release(sched, request->user);
+	seq_release(&request->table, sched->pool);
+	sched->n_paused -= request->paused;
+	sched->slots[slot].request = NULL;
+	sched->slots[slot].next_free = sched->free_slot;
+	sched->free_slot = slot;
+	sched->n_live--;
+	request_free(request);
+}
+
+void sched_free(struct sched *sched)
+{
+	if (!sched)
+		return;
+	for (uint32_t i = 0; i < sched->n_slots; i++)
+		if (sched->slots[i].request)
+			sched_drop(sched, sched->slots[i].request);
+	free(sched->slots);
+	free(sched->claims);
+	free(sched->candidates);
+	free(sched->deferred);
+	free(sched->events);
+	free(sched);
+}
+
+void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps)
+{
+	*ret_caps = sched->caps;
+}
+
+static int refuse(struct sched_refusal *ret_refusal, int condition, uint64_t wanted,
+		  uint64_t limit)
+{
+	if (ret_refusal)
+		*ret_refusal = (struct sched_refusal){wanted, limit};
+	return condition;
+}
+
+static int desc_check(const struct sched *sched, const struct request_desc *desc,
+		      struct sched_refusal *ret_refusal)
+{
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t n_out = desc->kind == REQUEST_GENERATE;
+	uint64_t n_blocks = ((uint64_t)desc->n_tokens + bt - 1) / bt;
+
+	if (!desc->n_tokens || desc->kind > REQUEST_SCORE)
+		return refuse(ret_refusal, SCHED_INVALID, 0, 0);
+	if ((uint64_t)desc->n_tokens + n_out > sched->config.max_model_len)
+		return refuse(ret_refusal, SCHED_PROMPT_TOO_LONG, desc->n_tokens,
+			      sched->config.max_model_len - n_out);
+	if (n_blocks > sched->pool->n_blocks)
+		return refuse(ret_refusal, SCHED_CANNOT_EVER_FIT, n_blocks,
+			      sched->pool->n_blocks);
+	for (uint32_t i = 0; i < desc->n_tokens; i++)
+		if (desc->tokens[i] < 0)
+			return refuse(ret_refusal, SCHED_INVALID, i, 0);
+	if (sched->n_live >= sched->n_slots ||
+	    sched->n_live + sched->n_finished_events >= 2 * sched->n_slots)
+		return refuse(ret_refusal, SCHED_QUEUE_FULL, sched->n_live,
+			      sched->n_slots);
+	return 0;
+}
+
+int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
+	      uint32_t *ret_id, struct sched_refusal *ret_refusal)
+{
+	uint32_t max_total = seq_limit(sched);
+	struct sched_slot *slot;
+	struct request *r;
+	uint32_t place;
+	int c;
+
+	c = desc_check(sched, desc, ret_refusal);
+	if (c)
+		return c;
+	if (desc->kind == REQUEST_SCORE)
+		max_total = desc->n_tokens;
+	else if (desc->max_tokens && desc->max_tokens < max_total - desc->n_tokens)
+		max_total = desc->n_tokens + desc->max_tokens;
+
+	c = request_new(desc, max_total, sched->config.block_tokens, &r);
+	if (c < 0)
+		return c;
+	r->uncached = !sched->config.enable_prefix_caching;
+	c = prefix_key_root(&sched->index->keyer, desc->domain, NULL, 0, desc->salt,
+			    desc->salt_len, &r->chain.root);
+	if (c >= 0) {
+		r->user = policy_user_acquire(sched, desc->uid);
+		c = r->user ? 0 : -ENOMEM;
+	}
+	if (c < 0) {
+		request_free(r);
+		return c;
+	}
+
+	place = sched->free_slot;
+	slot = &sched->slots[place];
+	sched->free_slot = slot->next_free;
+	slot->request = r;
+	if (!++slot->generation)
+		slot->generation = 1;
+	sched->n_live++;
+	r->id = (uint32_t)slot->generation << 16 | place;
+	r->arrival = ++sched->n_arrivals;
+	r->arrived_ns = now_ns;
+	policy_link(sched, r);
+	*ret_id = r->id;
+	return 0;
+}
+
+struct request *sched_request(const struct sched *sched, uint32_t id)
+{
+	uint32_t place = id & 0xffff;
+	struct request *r;
+
+	if (place >= sched->n_slots)
+		return NULL;
+	r = sched->slots[place].request;
+	return r && r->id == id ? r : NULL;
+}
+
+const struct request *sched_get(const struct sched *sched, uint32_t id)
+{
+	return sched_request(sched, id);
+}
+
+struct sched_event *sched_emit(struct sched *sched, const struct request *request,
+			       enum sched_event_kind kind)
+{
+	struct sched_event *e;
+
+	assert(sched->n_events < sched->cap_events);
+	e = &sched->events[sched->n_events++];
+	*e = (struct sched_event){
+		.kind = kind,
+		.id = request->id,
+		.cookie = request->cookie,
+	};
+	if (kind == SCHED_FINISHED)
+		sched->n_finished_events++;
+	else
+		sched->n_output_events++;
+	return e;
+}
+
+void sched_finish(struct sched *sched, struct request *request, enum sched_reason reason,
+		  int status)
+{
+	struct sched_event *e = sched_emit(sched, request, SCHED_FINISHED);
+
+	e->reason = reason;
+	e->status = status;
+	e->n_prompt = request->n_prompt;
+	e->n_cached = request->n_cached;
+	e->n_generated = request->n_generated;
+	if (reason == SCHED_REASON_CANCELLED)
+		sched->counters.cancelled++;
+	else if (reason == SCHED_REASON_ERROR)
+		sched->counters.failed++;
+	else
+		sched->counters.completed++;
+	sched_drop(sched, request);
+}
+
+void sched_cancel(struct sched *sched, uint32_t id)
+{
+	struct request *r = sched_request(sched, id);
+
+	if (!r)
+		return;
+	if (sched->in_flight && r->planned == sched->step)
+		r->cancelled = true;
+	else
+		sched_finish(sched, r, SCHED_REASON_CANCELLED, 0);
+}
+
+void sched_pause(struct sched *sched, uint32_t id, bool paused)
+{
+	struct request *r = sched_request(sched, id);
+
+	if (!r || r->paused == paused)
+		return;
+	r->paused = paused;
+	if (paused) {
+		sched->n_paused++;
+		sched->n_paused_running += r->state != REQUEST_WAITING;
+	} else {
+		sched->n_paused--;
+		sched->n_paused_running -= r->state != REQUEST_WAITING;
+	}
+}
+
+const struct sched_event *sched_events(const struct sched *sched, uint32_t *ret_n)
+{
+	*ret_n = sched->n_events;
+	return sched->events;
+}
+
+void sched_clear_events(struct sched *sched)
+{
+	sched->n_events = 0;
+	sched->n_output_events = 0;
+	sched->n_finished_events = 0;
+}
+
+bool sched_in_flight(const struct sched *sched)
+{
+	return sched->in_flight;
+}
+
+void sched_stats(const struct sched *sched, struct sched_stats *ret_stats)
+{
+	*ret_stats = (struct sched_stats){
+		.running = sched->n_running,
+		.waiting = sched->n_waiting,
+		.paused = sched->n_paused,
+		.counters = sched->counters,
+	};
+}

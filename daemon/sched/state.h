@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of struct sched, shared by the files of this folder and nobody else.
+ *
+ * Owns: the lists that requests stand in. A live request stands in exactly one slot, and in
+ *
+ *   WAITING   its user's waiting list
+ *   PREFILL   the run list and its user's prefill list
+ *   DECODE    the run list
+ *
+ * All lists are ordered by arrival, oldest first. A user is in the work ring while one of
+ * its two lists holds anything, so a step looks only at users that want prefill.
+ *
+ *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
+ *   step.c      builds a plan                 claims.c    who computes which block now
+ *   complete.c  applies a result              check.c     the equations, counted again
+ */
+#ifndef KVD_SCHED_STATE_H
+#define KVD_SCHED_STATE_H
+
+#include "daemon/sched/sched.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SCHED_USER_BUCKETS 256
+
+struct request_list {
+	struct request *head;
+	struct request *tail;
+};
+
+/**
+ * struct sched_user - one uid with live requests
+ * @n_live: its requests in any state
+ * @cursor: next of @prefill to look at while a plan is built
+ * @cursor_waiting: next of @waiting
+ * @rank: candidates it has in the plan being built
+ * @prev_work, @next_work: work ring; NULL outside
+ */
+struct sched_user {
+	uint32_t uid;
+	uint32_t n_live;
+	struct request_list waiting;
+	struct request_list prefill;
+	struct request *cursor;
+	struct request *cursor_waiting;
+	uint32_t rank;
+	struct sched_user *prev_work;
+	struct sched_user *next_work;
+	struct sched_user *next_hash;
+};
+
+struct sched_slot {
+	struct request *request;
+	uint16_t generation;
+	uint32_t next_free;
+};
+
+/**
+ * struct sched_claim - a block that a request computes in the plan being built
+ * @step: plan that it belongs to; any other means an empty place
+ */
+struct sched_claim {
+	uint64_t step;
+	struct request *request;
+	uint32_t block;
+};
+
+/**
+ * struct sched_candidate - a request that could get a prefill chunk
+ * @rank: how many of its user came before it
+ * @want: rows until its prompt is computed
+ * @quota: rows granted
+ */
+struct sched_candidate {
+	struct request *request;
+	uint32_t rank;
+	uint32_t want;
+	uint32_t quota;
+};
+
+/**
+ * struct sched - the scheduler
+ * @step: number of the plan in flight, or of the last one
+ * @n_slots: max_num_seqs + max_waiting
+ * @run, @n_running: PREFILL and DECODE, paused ones too
+ * @n_paused: requests with the flag, in any state
+ * @n_paused_running: those in the run list
+ * @first: user that goes first in the next plan; any member of the work ring
+ * @stalled: a request found no block in the plan built last
+ * @claims: [n_claims] open hash, n_claims a power of two
+ * @candidates: [max_num_seqs]; @deferred: [max_num_seqs]
+ * @events: [cap_events]
+ */
+struct sched {
+	struct sched_config config;
+	struct plan_caps caps;
+	struct block_pool *pool;
+	struct prefix_index *index;
+
+	uint64_t step;
+	uint64_t now_ns;
+	bool in_flight;
+	bool stalled;
+
+	struct sched_slot *slots;
+	uint32_t n_slots;
+	uint32_t free_slot;
+	uint32_t n_live;
+	uint64_t n_arrivals;
+
+	struct request *run_head;
+	struct request *run_tail;
+	uint32_t n_running;
+	uint32_t n_waiting;
+	uint32_t n_paused;
+	uint32_t n_paused_running;
+
+	struct sched_user *users[SCHED_USER_BUCKETS];
+	struct sched_user *first;
+
+	struct sched_claim *claims;
+	uint32_t n_claims;
+	struct sched_candidate *candidates;
+	uint32_t n_candidates;
+	struct request **deferred;
+	uint32_t n_deferred;
+
+	struct sched_event *events;
+	uint32_t n_events;
+	uint32_t cap_events;
+	uint32_t n_output_events;
+	uint32_t n_finished_events;
+
+	struct sched_counters counters;
+};
+
+/* sched.c */
+
+/* Borrowed; NULL if the id is gone. */
+struct request *sched_request(const struct sched *sched, uint32_t id);
+
+/* Appends an event of @request to the list; there is always room. */
+struct sched_event *sched_emit(struct sched *sched, const struct request *request,
+			       enum sched_event_kind kind);
+
+/* Releases the request with its blocks; one FINISHED event. */
+void sched_finish(struct sched *sched, struct request *request, enum sched_reason reason,
+		  int status);
+
+/* policy.c */
+
+/* The user of @uid, made if need be; one live request more. NULL: out of memory. */
+struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid);
+void policy_user_release(struct sched *sched, struct sched_user *user);
+
+/* Puts a request with a new state into the lists of that state, or takes it out. */
+void policy_link(struct sched *sched, struct request *request);
+void policy_unlink(struct sched *sched, struct request *request);
+
+/* Moves a request to another state and its lists. */
+void policy_move(struct sched *sched, struct request *request, enum request_state state);
+
+/* Takes all blocks from a running request and sends it back to the queue. */
+void policy_preempt(struct sched *sched, struct request *request);
+
+/* The latest paused request that runs and holds blocks (or @any), or NULL. */
+struct request *policy_paused_victim(const struct sched *sched, bool any);
+
+/**
+ * policy_victim() - whose blocks @request may have
+ * Return: a request without rows in plan @step that holds blocks: the latest paused one,
+ * else the latest that is younger than @request; NULL if there is none.
+ */
+struct request *policy_victim(const struct sched *sched, const struct request *request,
+			      uint64_t step);
+
+/* Divides @budget rows among sched->candidates: sets their quotas. */
+void policy_share(struct sched *sched, uint32_t budget);
+
+/* claims.c */
+
+/**
+ * claims_find() - who computes block @block of @request in plan @step
+ * @key: key of that block
+ *
+ * Return: a request other than @request that has claimed an equal block, or NULL.
+ */
+struct request *claims_find(const struct sched *sched, uint64_t step,
+			    const struct request *request, uint32_t block,
+			    const struct prefix_key *key);
+
+/* @request computes that block; replaces an equal claim. */
+void claims_add(struct sched *sched, uint64_t step, struct request *request,
+		uint32_t block, const struct prefix_key *key);
+
+#endif
