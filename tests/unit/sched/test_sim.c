@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The scheduler and the cache against a fake device, by seed.
+ *
+ * The fake keeps for every position of every block a number that depends on the token
+ * there and on all numbers before it, read through the block table of the plan. A token
+ * is sampled from the last such number. So a block that is reused in the wrong place, too
+ * early, after it was given away, or across domains gives other tokens than the request
+ * gets alone, which are computed here without scheduler and blocks.
+ *
+ *   KVD_SIM_SEEDS=n   how many seeds (default 3000)
+ *   KVD_SIM_SEED=s    only this one
+ */
+#include "daemon/sched/sched.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_REQUESTS 64
+#define MAX_TOKENS   160
+#define N_VOCAB      7
+#define EOS          6
+#define N_DOMAINS    3
+
+struct sim_request {
+	int32_t tokens[MAX_TOKENS];
+	struct request_desc desc;
+	uint32_t id;
+	uint32_t n_seen;
+	uint32_t limit;
+	bool accepted;
+	bool finished;
+	bool paused;
+	bool cancelled;
+	uint64_t state[MAX_TOKENS + 1];
+};
+
+struct sim {
+	uint64_t seed;
+	uint64_t rng;
+	uint32_t bt;
+	uint32_t n_blocks;
+	struct sched_config config;
+	struct block_pool pool;
+	struct prefix_index index;
+	struct sched *sched;
+	struct plan plan;
+	struct plan_result result;
+	uint64_t *mem;
+	uint32_t *mem_domain;
+	struct sim_request requests[MAX_REQUESTS];
+	uint32_t n_requests;
+	uint32_t pinned[4];
+	uint32_t n_pinned;
+	bool ever_pinned;
+	bool failing;
+};
+
+#define sim_check(sim, expr)                                                             \
+	do {                                                                             \
+		if (!(expr))                                                             \
+			ck_abort_msg("KVD_SIM_SEED=%llu step %llu: %s",                  \
+				     (unsigned long long)(sim)->seed,                    \
+				     (unsigned long long)(sim)->plan.step, #expr);       \
+	} while (0)
+
+static uint64_t mix(uint64_t x)
+{
+	/* splitmix64's finalizer */
+	x += UINT64_C(0x9e3779b97f4a7c15);
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return x ^ x >> 31;
+}
+
+static uint32_t rnd(struct sim *sim, uint32_t n)
+{
+	sim->rng = mix(sim->rng);
+	return (uint32_t)((sim->rng >> 20) % n);
+}
+
+static int32_t sample(uint64_t state, const struct sample_params *p, uint64_t position)
+{
+	return (int32_t)(mix(state ^ mix(p->seed + position)) % N_VOCAB);
+}
+
+static float score(uint64_t state, int32_t target)
+{
+	return -(float)(mix(state + (uint64_t)target) % 1000) / 64;
+}
+
+/* What the fake's memory holds at the position after @state, for @token. */
+static uint64_t advance(uint64_t *acc, int32_t token)
+{
+	uint64_t value = mix(*acc ^ mix((uint64_t)token + 1));
+
+	*acc = mix(*acc + value);
+	return value;
+}
+
+/* The whole answer of one request, alone. state[i] belongs to the row of position i. */
+static void solve(struct sim_request *r)
+{
+	uint32_t n = r->desc.n_tokens;
+	uint64_t acc = 1;
+
+	for (uint32_t i = 0; i < r->limit; i++) {
+		if (i >= n)
+			r->tokens[i] = sample(r->state[i - 1], &r->desc.sample, i);
+		r->state[i] = advance(&acc, r->tokens[i]);
+		if (i >= n && r->tokens[i] == EOS && !r->desc.ignore_eos) {
+			r->limit = i + 1;
+			return;
+		}
+	}
+}
+
+static void sim_init(struct sim *sim, uint64_t seed)
+{
+	static const uint32_t block_tokens[] = {1, 2, 4, 16};
+	struct prefix_model model = {.format = "fp16", .backend = "fake"};
+	struct plan_caps caps;
+
+	memset(sim, 0, sizeof(*sim));
+	sim->seed = seed;
+	sim->rng = mix(seed);
+	sim->bt = block_tokens[rnd(sim, 4)];
+	sim->n_blocks = 1 + rnd(sim, rnd(sim, 2) ? 16 : 160);
+	model.block_tokens = sim->bt;
+	sim->config = (struct sched_config){
+		.max_num_seqs = 1 + rnd(sim, rnd(sim, 2) ? 4 : 24),
+		.max_model_len = 2 + rnd(sim, MAX_TOKENS - 2),
+		.max_waiting = rnd(sim, 40),
+		.block_tokens = sim->bt,
+		.enable_prefix_caching = rnd(sim, 8) > 0,
+		.eos = {EOS},
+		.n_eos = 1,
+	};
+	sim->config.max_num_batched_tokens =
+		sim->config.max_num_seqs + rnd(sim, rnd(sim, 2) ? 8 : 100);
+	sim->failing = !rnd(sim, 10);
+	ck_assert_int_eq(block_pool_init(&sim->pool, sim->n_blocks, &evict_lru), 0);
+	ck_assert_int_eq(
+		prefix_init(&sim->index, &sim->pool, &model, rnd(sim, 3) ? 256 : 3), 0);
+	ck_assert_int_eq(sched_new(&sim->config, &sim->pool, &sim->index, &sim->sched),
+			 0);
+	sched_plan_caps(sim->sched, &caps);
+	ck_assert_int_eq(plan_init(&sim->plan, &caps), 0);
+	ck_assert_int_eq(plan_result_init(&sim->result, caps.outputs), 0);
+	sim->mem = calloc((size_t)sim->n_blocks * sim->bt, sizeof(*sim->mem));
+	sim->mem_domain = malloc(sim->n_blocks * sizeof(*sim->mem_domain));
+	ck_assert(sim->mem && sim->mem_domain);
+	memset(sim->mem_domain, 0xff, sim->n_blocks * sizeof(*sim->mem_domain));
+}
+
+static void sim_deinit(struct sim *sim)
+{
+	sched_free(sim->sched);
+	plan_result_deinit(&sim->result);
+	plan_deinit(&sim->plan);
+	prefix_deinit(&sim->index);
+	block_pool_deinit(&sim->pool);
+	free(sim->mem);
+	free(sim->mem_domain);
+}
+
+static struct sim_request *sim_find(struct sim *sim, uint64_t cookie)
+{
+	sim_check(sim, cookie < sim->n_requests);
+	return &sim->requests[cookie];
+}
+
+static void sim_add(struct sim *sim)
+{
+	uint32_t n = 1 + rnd(sim, rnd(sim, 2) ? 20 : MAX_TOKENS - 2);
+	uint64_t pool_tokens = (uint64_t)sim->n_blocks * sim->bt;
+	uint32_t who = rnd(sim, N_DOMAINS), family = rnd(sim, 3), common;
+	struct sched_refusal refusal;
+	struct sim_request *r;
+	bool gen;
+	int c;
+
+	if (sim->n_requests == MAX_REQUESTS)
+		return;
+	r = &sim->requests[sim->n_requests];
+	memset(r, 0, sizeof(*r));
+	/* a family shares its beginning, the rest is private or equal by chance */
+	common = rnd(sim, 4) ? rnd(sim, n + 1) : n;
+	for (uint32_t i = 0; i < n; i++)
+		r->tokens[i] = (int32_t)(i < common ? mix(family * 1000 + i) % N_VOCAB
+						    : rnd(sim, 2));
+	r->desc = (struct request_desc){
+		.kind = rnd(sim, 5) ? REQUEST_GENERATE : REQUEST_SCORE,
+		.ignore_eos = rnd(sim, 2),
+		.tokens = r->tokens,
+		.n_tokens = n,
+		.max_tokens = rnd(sim, 4) ? 1 + rnd(sim, 30) : 0,
+		.sample = {.temperature = 1, .top_p = 1, .seed = rnd(sim, 3)},
+		.uid = 1000 + who,
+		.domain = 1000 + (rnd(sim, 8) ? who : 0),
+		.owner = rnd(sim, 4),
+		.salt = "pepper",
+		.salt_len = rnd(sim, 6) ? 0 : 6,
+		.cookie = sim->n_requests,
+	};
+	gen = r->desc.kind == REQUEST_GENERATE;
+	c = sched_add(sim->sched, &r->desc, 0, &r->id, &refusal);
+	if (n + gen > sim->config.max_model_len) {
+		sim_check(sim, c == SCHED_PROMPT_TOO_LONG && refusal.wanted == n);
+		return;
+	}
+	if (n > pool_tokens) {
+		sim_check(sim,
+			  c == SCHED_CANNOT_EVER_FIT && refusal.limit == sim->n_blocks);
+		return;
+	}
+	if (c) {
+		sim_check(sim, c == SCHED_QUEUE_FULL);
+		return;
+	}
+	r->accepted = true;
+	sim->n_requests++;
+	r->limit = n;
+	if (gen) {
+		r->limit = sim->config.max_model_len;
+		if (r->limit > pool_tokens + 1)
+			r->limit = (uint32_t)pool_tokens + 1;
+		if (r->desc.max_tokens && r->limit > n + r->desc.max_tokens)
+			r->limit = n + r->desc.max_tokens;
+	}
+	r->n_seen = gen ? n : 1;
+	solve(r);
+}
+
+/* A hit can be no longer than what some request of the same domain and salt had. */
+static void check_cached(struct sim *sim, const struct sim_request *r, uint32_t n_cached)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 0; i < sim->n_requests; i++) {
+		const struct sim_request *o = &sim->requests[i];
+		uint32_t n = 0;
+
+		if (o == r || o->desc.domain != r->desc.domain ||
+		    o->desc.salt_len != r->desc.salt_len)
+			continue;
+		while (n < o->limit && n < r->desc.n_tokens &&
+		       o->tokens[n] == r->tokens[n])
+			n++;
+		if (n > best)
+			best = n;
+	}
+	sim_check(sim, n_cached <= best && n_cached < r->desc.n_tokens);
+	sim_check(sim, n_cached % sim->bt == 0);
+}
+
+static void sim_events(struct sim *sim)
+{
+	const struct sched_event *events;
+	uint32_t n;
+
+	events = sched_events(sim->sched, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct sched_event *e = &events[i];
+		struct sim_request *r = sim_find(sim, e->cookie);
+		uint32_t pos = e->position;
+
+		sim_check(sim, !r->finished && e->id == r->id);
+		if (e->kind == SCHED_FINISHED) {
+			r->finished = true;
+			sim_check(sim, !sched_get(sim->sched, r->id));
+			sim_check(sim, e->n_prompt == r->desc.n_tokens);
+			check_cached(sim, r, e->n_cached);
+			if (r->desc.kind == REQUEST_GENERATE)
+				sim_check(sim, e->n_prompt + e->n_generated == r->n_seen);
+			if (r->cancelled)
+				sim_check(sim, e->reason == SCHED_REASON_CANCELLED);
+			else if (e->reason == SCHED_REASON_ERROR)
+				sim_check(sim, (e->status == -EIO && sim->failing) ||
+						       (e->status == -ENOSPC &&
+							sim->ever_pinned));
+			else
+				sim_check(sim, r->n_seen == r->limit);
+			if (e->reason == SCHED_REASON_LENGTH)
+				sim_check(sim, e->n_generated);
+			continue;
+		}
+		sim_check(sim, !r->cancelled && pos == r->n_seen && pos < r->limit);
+		sim_check(sim, e->token == r->tokens[pos]);
+		sim_check(sim,
+			  (e->kind == SCHED_TOKEN) == (r->desc.kind == REQUEST_GENERATE));
+		sim_check(sim, e->logprob == score(r->state[pos - 1], e->token));
+		sim_check(sim, e->is_eos == (e->kind == SCHED_TOKEN && e->token == EOS));
+		r->n_seen++;
+	}
+	sched_clear_events(sim->sched);
+	sim_check(sim, !sched_check(sim->sched));
+}
+
+static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
+{
+	const struct plan *plan = &sim->plan;
+	const struct plan_entry *e = &plan->entries[entry];
+	const uint32_t *ids = plan->block_ids + e->block_off;
+	uint32_t end = e->pos0 + e->n_rows, output = 0;
+	uint64_t acc = 1;
+
+	for (uint32_t pos = 0; pos < end; pos++) {
+		uint32_t id = ids[pos / sim->bt];
+		uint64_t *cell = &sim->mem[(size_t)id * sim->bt + pos % sim->bt];
+		uint32_t row = e->row0 + (pos - e->pos0);
+
+		if (pos < e->pos0) {
+			sim_check(sim, sim->mem_domain[id] == *domain);
+			acc = mix(acc + *cell);
+			continue;
+		}
+		sim_check(sim, sim->mem_domain[id] == *domain ||
+				       sim->mem_domain[id] == UINT32_MAX);
+		sim->mem_domain[id] = *domain;
+		*cell = advance(&acc, plan->tokens[row]);
+		while (output < plan->n_outputs && plan->outputs[output].row < row)
+			output++;
+		if (output < plan->n_outputs && plan->outputs[output].row == row) {
+			const struct plan_output *o = &plan->outputs[output];
+			int32_t token = o->target;
+
+			if (o->kind == PLAN_SAMPLE)
+				token = sample(*cell, &o->sample, o->position);
+			sim->result.outputs[output] = (struct plan_output_result){
+				.token = token,
+				.logprob = score(*cell, token),
+			};
+		}
+	}
+}
+
+/* Runs the plan; entries in any order, as a device may. */
+static void sim_run(struct sim *sim, const uint32_t *domains)
+{
+	const struct plan *plan = &sim->plan;
+	uint32_t first = rnd(sim, plan->n_entries);
+	bool backwards = rnd(sim, 2);
+
+	plan_result_reset(&sim->result);
+	sim->result.step = plan->step;
+	sim->result.n_outputs = plan->n_outputs;
+	if (sim->failing && !rnd(sim, 20)) {
+		sim->result.status = -EIO;
+		return;
+	}
+	for (uint32_t i = 0; i < plan->n_zero; i++) {
+		memset(&sim->mem[(size_t)plan->zero[i] * sim->bt], 0,
+		       sim->bt * sizeof(*sim->mem));
+		sim->mem_domain[plan->zero[i]] = UINT32_MAX;
+	}
+	for (uint32_t i = 0; i < plan->n_entries; i++) {
+		uint32_t e = (first + i) % plan->n_entries;
+
+		if (backwards)
+			e = plan->n_entries - 1 - e;
+		run_entry(sim, e, (uint32_t *)&domains[e]);
+	}
+}
+
+static void sim_pin(struct sim *sim)
+{
+	uint32_t id = rnd(sim, sim->n_blocks);
+
+	if (sim->n_pinned && rnd(sim, 2)) {
+		prefix_unpin(&sim->index, sim->pinned[--sim->n_pinned]);
+	} else if (sim->n_pinned < 4 && sim->pool.blocks[id].indexed) {
+		prefix_pin(&sim->index, id);
+		sim->pinned[sim->n_pinned++] = id;
+		sim->ever_pinned = true;
+	}
+}
+
+static void sim_disturb(struct sim *sim, bool arrivals)
+{
+	struct prefix_flush_result flushed;
+	struct sim_request *r;
+
+	if (arrivals && !rnd(sim, 3))
+		for (uint32_t n = rnd(sim, rnd(sim, 4) ? 3 : 12); n; n--)
+			sim_add(sim);
+	if (!sim->n_requests)
+		return;
+	r = &sim->requests[rnd(sim, sim->n_requests)];
+	switch (rnd(sim, 40)) {
+	case 0:
+	case 1:
+		if (!r->finished && !r->cancelled) {
+			r->cancelled = true;
+			sched_cancel(sim->sched, r->id);
+		}
+		break;
+	case 2:
+	case 3:
+	case 4:
+		r->paused = arrivals && !r->paused;
+		sched_pause(sim->sched, r->id, r->paused);
+		break;
+	case 5:
+		if (rnd(sim, 2))
+			prefix_flush_all(&sim->index, &flushed);
+		else
+			prefix_flush(&sim->index, 1000 + rnd(sim, N_DOMAINS), &flushed);
+		sim_check(sim, !flushed.remaining);
+		break;
+	case 6:
+		if (sim->seed % 4 == 0)
+			sim_pin(sim);
+		break;
+	}
+}
+
+static void sim_step(struct sim *sim, bool arrivals)
+{
+	uint32_t domains[64];
+	uint32_t n_rows;
+
+	sim_disturb(sim, arrivals);
+	sim_events(sim);
+	n_rows = sched_plan(sim->sched, 0, &sim->plan);
+	sim_check(sim, n_rows == sim->plan.n_rows);
+	sim_check(sim, n_rows <= sim->config.max_num_batched_tokens);
+	sim_check(sim, !plan_check(&sim->plan, sim->bt, sim->n_blocks, N_VOCAB));
+	sim_events(sim);
+	if (!n_rows) {
+		for (uint32_t i = 0; i < sim->n_requests; i++)
+			sim_check(sim,
+				  sim->requests[i].finished || sim->requests[i].paused);
+		return;
+	}
+	for (uint32_t i = 0; i < sim->plan.n_entries; i++) {
+		const struct request *r =
+			sched_get(sim->sched, sim->plan.entries[i].seq_id);
+
+		sim_check(sim, r && !r->paused);
+		domains[i] = r->chain.domain;
+	}
+	if (rnd(sim, 2))
+		sim_disturb(sim, arrivals);
+	sim_run(sim, domains);
+	if (rnd(sim, 2))
+		sim_disturb(sim, arrivals);
+	sched_complete(sim->sched, &sim->plan, &sim->result);
+	sim_events(sim);
+}
+
+struct sim_totals {
+	struct sched_counters sched;
+	struct prefix_counters prefix;
+};
+
+static void sim_count(struct sim *sim, struct sim_totals *totals)
+{
+	const uint64_t *from;
+	uint64_t *to;
+	struct sched_stats stats;
+
+	sched_stats(sim->sched, &stats);
+	from = (const uint64_t *)&stats.counters;
+	to = (uint64_t *)&totals->sched;
+	for (size_t i = 0; i < sizeof(stats.counters) / sizeof(*to); i++)
+		to[i] += from[i];
+	from = (const uint64_t *)&sim->index.counters;
+	to = (uint64_t *)&totals->prefix;
+	for (size_t i = 0; i < sizeof(sim->index.counters) / sizeof(*to); i++)
+		to[i] += from[i];
+}
+
+static void sim_seed(uint64_t seed, struct sim_totals *totals)
+{
+	static struct sim sim;
+	struct prefix_flush_result flushed;
+	struct sched_stats stats;
+	uint32_t n_steps = 0;
+
+	sim_init(&sim, seed);
+	for (uint32_t n = 20 + rnd(&sim, 60); n; n--)
+		sim_step(&sim, true);
+	/* nobody new comes, everybody reads again: all must end */
+	for (uint32_t i = 0; i < sim.n_requests; i++) {
+		sim.requests[i].paused = false;
+		sched_pause(sim.sched, sim.requests[i].id, false);
+	}
+	do {
+		sim_step(&sim, false);
+		sched_stats(sim.sched, &stats);
+		sim_check(&sim, ++n_steps < 50000);
+	} while (stats.running + stats.waiting);
+	for (uint32_t i = 0; i < sim.n_requests; i++)
+		sim_check(&sim, sim.requests[i].finished);
+	sim_check(&sim, !sim.pool.n_active);
+	sim_check(&sim, stats.counters.cached_tokens <= sim.index.counters.hit_tokens);
+	sim_check(&sim,
+		  sim.index.counters.hit_tokens <= sim.index.counters.queried_tokens);
+	sim_check(&sim,
+		  sim.index.counters.shared_hit_tokens <= sim.index.counters.hit_tokens);
+	while (sim.n_pinned)
+		prefix_unpin(&sim.index, sim.pinned[--sim.n_pinned]);
+	prefix_flush_all(&sim.index, &flushed);
+	sim_check(&sim, sim.pool.n_free == sim.n_blocks && !flushed.remaining);
+	sim_check(&sim, !sched_check(sim.sched));
+	sim_count(&sim, totals);
+	sim_deinit(&sim);
+}
+
+START_TEST(every_request_as_if_alone)
+{
+	const char *one = getenv("KVD_SIM_SEED"), *many = getenv("KVD_SIM_SEEDS");
+	uint64_t n = many ? strtoull(many, NULL, 0) : 3000;
+	struct sim_totals t = {0};
+
+	if (one) {
+		sim_seed(strtoull(one, NULL, 0), &t);
+		return;
+	}
+	for (uint64_t seed = 1; seed <= n; seed++)
+		sim_seed(seed, &t);
+	printf("%llu seeds: %llu steps, %llu rows, %llu completed, %llu cancelled, "
+	       "%llu failed, %llu preemptions, %llu deferrals, %llu stalls, "
+	       "%llu hit, %llu shared, %llu evicted, %llu duplicate blocks\n",
+	       (unsigned long long)n, (unsigned long long)t.sched.steps,
+	       (unsigned long long)t.sched.computed_rows,
+	       (unsigned long long)t.sched.completed,
+	       (unsigned long long)t.sched.cancelled, (unsigned long long)t.sched.failed,
+	       (unsigned long long)t.sched.preemptions,
+	       (unsigned long long)t.sched.deferrals, (unsigned long long)t.sched.stalls,
+	       (unsigned long long)t.prefix.hit_tokens,
+	       (unsigned long long)t.prefix.shared_hit_tokens,
+	       (unsigned long long)t.prefix.evicted_blocks,
+	       (unsigned long long)t.prefix.duplicate_blocks);
+	/* a simulation that never gets near these proves nothing about them */
+	ck_assert(n < 100 || (t.sched.preemptions && t.sched.deferrals &&
+			      t.sched.stalls && t.prefix.shared_hit_tokens &&
+			      t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("sim");
+	TCase *tc = tcase_create("seeds");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_set_timeout(tc, 0);
+	tcase_add_test(tc, every_request_as_if_alone);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? 1 : 0;
+}
