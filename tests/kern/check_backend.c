@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The backend as the model uses it. A small model's layer runs over several sequences: all at
+ * once, and in every other cutting into steps, tiles and threads; each row must have the same
+ * bits. Values are compared with attention in double over the rows that went in.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/cpu_features.h"
+#include "kernels/half.h"
+#include "tests/kern/checkkern.h"
+
+enum { MAX_SEQS = 3, LAYERS = 2, LAYER = 1 };
+
+struct shape {
+	uint32_t hd, n_heads, n_kv, bt, rope_dims;
+	enum kv_rope_mode mode;
+	uint32_t n_seqs, len[MAX_SEQS];
+};
+
+struct world {
+	const struct kv_backend *be;
+	struct kv_device *dev;
+	struct kv_stream *st;
+	struct kv_pool *pool;
+	struct kv_rope *rope;
+	struct kv_layout layout;
+};
+
+static bool world_open(struct world *w, const struct ck *ck, const struct shape *s,
+		       uint32_t n_threads, int fd)
+{
+	struct kv_options opt = {.n_threads = n_threads, .cpu_mask = ck->features};
+	struct kv_rope_params rp = {
+		.mode = s->mode,
+		.rope_dims = s->rope_dims,
+		.freq_base = 10000,
+		.freq_scale = 1,
+	};
+
+	w->be = kv_backend_cpu();
+	if (w->be->open(&opt, &w->dev) < 0 || w->be->stream_open(w->dev, &w->st) < 0)
+		return false;
+	if (kv_layout_init(&w->layout, 0, 0, LAYERS, s->n_kv, s->hd, s->bt) < 0)
+		return false;
+	if (w->be->pool_open(w->dev, &w->layout, 256, fd, 0, &w->pool) < 0)
+		return false;
+	memset(w->be->pool_base(w->pool), 0xff, 256 * w->layout.block_bytes);
+	return w->be->rope_new(w->dev, &rp, &w->rope) == 0;
+}
+
+static void world_close(struct world *w)
+{
+	w->be->rope_free(w->rope);
+	w->be->pool_close(w->pool);
+	w->be->stream_close(w->st);
+	w->be->close(w->dev);
+}
+
+/*
+ * Run all rows in steps of at most step rows, taking turns between sequences. qkv holds the
+ * rows of sequence 0, then 1, ..; out likewise.
+ */
+static void run_steps(struct world *w, const struct shape *s, const float *qkv,
+		      float *out, uint32_t step, float *ret_rotated)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
+	uint32_t done[MAX_SEQS] = {0}, base[MAX_SEQS] = {0}, blocks[256], n_blocks = 0;
+	uint32_t off[MAX_SEQS];
+
+	for (uint32_t i = 0; i < s->n_seqs; i++) {
+		uint32_t n = (s->len[i] + s->bt - 1) / s->bt;
+
+		base[i] = i ? base[i - 1] + s->len[i - 1] : 0;
+		off[i] = n_blocks;
+		for (uint32_t b = 0; b < n; b++, n_blocks++)
+			blocks[n_blocks] = (n_blocks * 37 + 11) % 256; /* scattered */
+	}
+	for (uint32_t turn = 0;; turn++) {
+		struct kv_batch_entry e[MAX_SEQS];
+		struct kv_batch b = {
+			.entries = e, .blocks = blocks, .n_blocks = n_blocks};
+		float *x, *y;
+
+		for (uint32_t k = 0; k < s->n_seqs; k++) {
+			uint32_t i = (k + turn) % s->n_seqs, n = s->len[i] - done[i];
+
+			n = n < step ? n : step;
+			if (n == 0)
+				continue;
+			e[b.n_entries++] =
+				(struct kv_batch_entry){b.n_rows, n, done[i], off[i],
+							(s->len[i] + s->bt - 1) / s->bt};
+			b.n_rows += n;
+		}
+		if (b.n_rows == 0)
+			return;
+		x = malloc((size_t)b.n_rows * row * 4);
+		y = malloc((size_t)b.n_rows * orow * 4);
+		for (uint32_t k = 0; k < b.n_entries; k++) {
+			uint32_t i = 0;
+
+			while (off[i] != e[k].block_off)
+				i++;
+			memcpy(x + (size_t)e[k].row0 * row,
+			       qkv + (size_t)(base[i] + done[i]) * row,
+			       (size_t)e[k].n_rows * row * 4);
+		}
+		struct kv_qkv q = {x,
+				   row,
+				   0,
+				   s->n_heads * s->hd,
+				   (s->n_heads + s->n_kv) * s->hd,
+				   s->n_heads};
+		struct kv_attention a = {x,    y,          row,
+					 orow, s->n_heads, 1 / sqrtf((float)s->hd)};
+
+		CK(w->be->batch_load(w->st, &b) == 0);
+		CK(w->be->rope_kv_write(w->st, w->rope, w->pool, LAYER, &q) == 0);
+		CK(w->be->attention(w->st, w->pool, LAYER, &a) == 0);
+		for (uint32_t k = 0; k < b.n_entries; k++) {
+			uint32_t i = 0;
+
+			while (off[i] != e[k].block_off)
+				i++;
+			memcpy(out + (size_t)(base[i] + done[i]) * orow,
+			       y + (size_t)e[k].row0 * orow,
+			       (size_t)e[k].n_rows * orow * 4);
+			if (ret_rotated)
+				memcpy(ret_rotated + (size_t)(base[i] + done[i]) * row,
+				       x + (size_t)e[k].row0 * row,
+				       (size_t)e[k].n_rows * row * 4);
+			done[i] += e[k].n_rows;
+		}
+		free(x);
+		free(y);
+	}
+}
+
+/* Rotation and causal attention in double; K and V rounded to halves as the pool does. */
+static void in_double(const struct shape *s, const float *qkv, const float *rotated,
+		      const float *out)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd,
+		 base = 0;
+	double score[1024];
+
+	for (uint32_t i = 0; i < s->n_seqs; base += s->len[i++]) {
+		for (uint32_t pos = 0; pos < s->len[i]; pos += 1 + s->len[i] / 7) {
+			const float *x = qkv + (size_t)(base + pos) * row;
+			const float *r = rotated + (size_t)(base + pos) * row;
+			uint32_t h = ck_below(s->n_heads),
+				 kh = h / (s->n_heads / s->n_kv), n;
+
+			n = s->rope_dims / 2;
+			for (uint32_t d = 0; d < n; d++) {
+				uint32_t a = s->mode == KV_ROPE_NEOX ? d : 2 * d;
+				uint32_t b = s->mode == KV_ROPE_NEOX ? d + n : 2 * d + 1;
+				double t = pos * pow(10000, -2.0 * d / s->rope_dims);
+
+				a += h * s->hd;
+				b += h * s->hd;
+				ck_near("rotated a", r[a], x[a] * cos(t) - x[b] * sin(t),
+					1e-5, 0);
+				ck_near("rotated b", r[b], x[a] * sin(t) + x[b] * cos(t),
+					1e-5, 0);
+			}
+			double max = -INFINITY, sum = 0;
+
+			for (uint32_t t = 0; t <= pos; t++) {
+				const float *k = rotated + (size_t)(base + t) * row +
+						 (s->n_heads + kh) * s->hd;
+
+				score[t] = 0;
+				for (uint32_t d = 0; d < s->hd; d++)
+					score[t] += (double)r[h * s->hd + d] *
+						    kv_half_to_float(
+							    kv_half_from_float(k[d]));
+				score[t] /= sqrt(s->hd);
+				max = fmax(max, score[t]);
+			}
+			for (uint32_t t = 0; t <= pos; t++)
+				sum += score[t] = exp(score[t] - max);
+			for (uint32_t d = 0; d < s->hd; d++) {
+				double o = 0;
+
+				for (uint32_t t = 0; t <= pos; t++)
+					o += score[t] / sum *
+					     kv_half_to_float(kv_half_from_float(
+						     qkv[(size_t)(base + t) * row +
+							 (s->n_heads + s->n_kv + kh) *
+								 s->hd +
+							 d]));
+				ck_near("attention",
+					out[(size_t)(base + pos) * orow + h * s->hd + d],
+					o, 2e-5, 1e-5);
+			}
+		}
+	}
+}
+
+static void check_steps(const struct ck *ck, const struct shape *s)
+{
+	static const uint32_t steps[] = {1000, 1, 7, 64, 250};
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd,
+		 n = 0;
+	float *qkv, *want, *got, *rotated;
+
+	for (uint32_t i = 0; i < s->n_seqs; i++)
+		n += s->len[i];
+	qkv = ck_alloc((size_t)n * row * 4);
+	rotated = ck_alloc((size_t)n * row * 4);
+	want = ck_alloc((size_t)n * orow * 4);
+	got = ck_alloc((size_t)n * orow * 4);
+	ck_fill(qkv, (size_t)n * row, CK_NORMAL);
+	for (uint32_t threads = 1; threads <= 3; threads++) {
+		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+			bool first = threads == 1 && i == 0;
+			struct world w;
+
+			ck_context("head_dim %u heads %u/%u block_tokens %u rope %u/%d: "
+				   "%u threads, steps of %u",
+				   s->hd, s->n_heads, s->n_kv, s->bt, s->rope_dims,
+				   s->mode, threads, steps[i]);
+			if (ck->quick && (threads == 3 || (steps[i] == 1 && n > 100)))
+				continue;
+			if (!world_open(&w, ck, s, threads, -1)) {
+				ck_fail("open");
+				return;
+			}
+			run_steps(&w, s, qkv, first ? want : got, steps[i],
+				  first ? rotated : NULL);
+			world_close(&w);
+			if (first)
+				in_double(s, qkv, rotated, want);
+			else
+				ck_same("out", got, want, (size_t)n * orow);
+		}
+	}
+	ck_release_all();
+}
+
+/* linear() of mixed parts: rows alone and together, on 1 to 3 threads. */
+static void check_linear_rows(const struct ck *ck)
+{
+	enum { K = 512, M = 150 };
+	static const enum kv_wtype types[] = {KV_WTYPE_Q4_1, KV_WTYPE_Q6_K, KV_WTYPE_F16,
+					      KV_WTYPE_Q8_0, KV_WTYPE_F32};
+	static const uint32_t ns[] = {96, 40, 33, 7, 1};
+	const struct kv_backend *be = kv_backend_cpu();
+	struct kv_weight_part parts[5];
+	uint32_t n = 0, m_max = ck->quick ? 20 : M;
+	float *x = ck_alloc(M * K * 4), *want, *got, *row = ck_alloc(K * 4);
+
+	ck_context("linear of mixed parts");
+	for (int i = 0; i < 5; i++) {
+		size_t bytes = ns[i] * (size_t)kv_wtype_row_bytes(types[i], K);
+		uint8_t *data = ck_alloc(bytes);
+
+		for (size_t b = 0; b < bytes; b++)
+			data[b] = (uint8_t)(ck_u64() & 0x3f); /* finite in every type */
+		parts[i] = (struct kv_weight_part){types[i], ns[i], K, data};
+		n += ns[i];
+	}
+	ck_fill(x, M * K, CK_NORMAL);
+	want = ck_alloc((size_t)M * n * 4);
+	got = ck_alloc((size_t)M * n * 4);
+	for (uint32_t threads = 1; threads <= 3; threads++) {
+		struct kv_options opt = {.n_threads = threads, .cpu_mask = ck->features};
+		struct kv_device *dev;
+		struct kv_stream *st;
+		struct kv_weight *w;
+		struct kv_linear a = {.x = x, .ldx = K, .ldy = n};
+		uint32_t step[] = {m_max, 1, 5, 32};
+
+		CK(be->open(&opt, &dev) == 0 && be->stream_open(dev, &st) == 0);
+		CK(be->weight_pack(dev, parts, 5, &w) == 0);
+		a.w = w;
+		for (int i = 0; i < 4; i++) {
+			float *y = threads == 1 && i == 0 ? want : got;
+
+			ck_context("linear of mixed parts, %u threads, %u rows at once",
+				   threads, step[i]);
+			for (uint32_t m = 0; m < m_max; m += step[i]) {
+				a.x = x + (size_t)m * K;
+				a.y = y + (size_t)m * n;
+				a.m = m + step[i] < m_max ? step[i] : m_max - m;
+				CK(be->linear(st, &a) == 0);
+			}
+			if (y == got)
+				ck_same("y", got, want, (size_t)m_max * n);
+		}
+		for (uint32_t c = 0, p = 0, in = 0; c < n && threads == 1; c++, in++) {
+			double sum = 0, size = 0;
+
+			if (in == ns[p]) {
+				in = 0;
+				p++;
+			}
+			kv_row_dequantize(types[p], K,
+					  (const uint8_t *)parts[p].data +
+						  in * kv_wtype_row_bytes(types[p], K),
+					  row);
+			for (uint32_t i = 0; i < K; i++) {
+				sum += (double)row[i] * x[i];
+				size += fabs((double)row[i]) * 6;
+			}
+			ck_near("y", want[c], sum, 1e-4 * size, 1e-5);
+		}
+		a.ldx = K - 1;
+		CK(be->linear(st, &a) == -EINVAL);
+		be->weight_free(w);
+		be->stream_close(st);
+		be->close(dev);
+	}
+	ck_release_all();
+}
+
+static void check_small_ops(const struct ck *ck)
+{
+	const struct shape s = {64, 2, 1, 16, 64, KV_ROPE_NORMAL, 1, {1}};
+	const uint32_t blocks[] = {3, 255, 7, 256}, tokens[] = {4, 0, 4};
+	struct kv_batch_entry e[] = {{0, 2, 0, 0, 1}, {2, 1, 16, 1, 2}};
+	struct kv_batch b = {3, 2, 3, tokens, e, blocks};
+	uint8_t rows[5 * 34], *base;
+	float *y = ck_alloc(3 * 32 * 4), *x = ck_alloc(5 * 32 * 4), want[32];
+	struct kv_weight_part part = {KV_WTYPE_Q8_0, 5, 32, rows};
+	struct kv_block_copy copy = {0, 255}, bad = {256, 0};
+	struct kv_logits_stat stat[2];
+	struct kv_qkv q = {y, 256, 0, 128, 192, 2};
+	struct kv_table *table;
+	struct kv_weight *weight;
+	uint32_t targets[] = {1, 31}, index[] = {4, 0, 4}, big = 32;
+	int fd = memfd_create("pool", MFD_CLOEXEC);
+	struct kv_props props;
+	struct world w;
+
+	ck_context("small ops");
+	CK(fd >= 0 && ftruncate(fd, 256 * 8192) == 0);
+	if (!world_open(&w, ck, &s, 2, fd)) {
+		ck_fail("open");
+		return;
+	}
+	w.be->get_props(w.dev, &props);
+	CK(strcmp(props.isa, ck->bundle) == 0 && strcmp(props.name, "cpu") == 0);
+	CK(props.n_threads == 2 && props.host_memory);
+
+	/* Nothing loaded, then batches that break the rules. */
+	CK(w.be->rope_kv_write(w.st, w.rope, w.pool, 0, &q) == -EINVAL);
+	CK(w.be->batch_load(w.st, &b) == 0);
+	e[1].row0 = 1;
+	CK(w.be->batch_load(w.st, &b) == -EINVAL);
+	e[1].row0 = 2;
+	e[1].n_rows = 2;
+	CK(w.be->batch_load(w.st, &b) == -EINVAL);
+	e[1].n_rows = 1;
+	e[1].n_blocks = 3;
+	CK(w.be->batch_load(w.st, &b) == -EINVAL);
+	e[1].n_blocks = UINT32_MAX;
+	CK(w.be->batch_load(w.st, &b) == -EINVAL);
+	e[1].n_blocks = 1;
+	CK(w.be->batch_load(w.st, &b) == 0);
+	CK(w.be->rope_kv_write(w.st, w.rope, w.pool, 0, &q) == -EINVAL); /* one too few */
+	b.n_blocks = 4;
+	e[1].n_blocks = 3; /* reaches block 256 */
+	CK(w.be->batch_load(w.st, &b) == 0);
+	CK(w.be->rope_kv_write(w.st, w.rope, w.pool, 0, &q) == -EINVAL);
+	e[1].n_blocks = 2;
+	CK(w.be->batch_load(w.st, &b) == 0);
+
+	for (size_t i = 0; i < sizeof(rows); i++)
+		rows[i] = (uint8_t)(ck_u64() & 0x3f);
+	CK(w.be->table_new(w.dev, &part, &table) == 0);
+	CK(w.be->embed(w.st, table, y, 32) == 0);
+	for (int i = 0; i < 3; i++) {
+		kv_row_dequantize(KV_WTYPE_Q8_0, 32, rows + tokens[i] * 34, want);
+		ck_same("embed", y + i * 32, want, 32);
+	}
+	w.be->table_free(table);
+	part.n = 4; /* now token 4 is out of range */
+	CK(w.be->table_new(w.dev, &part, &table) == 0);
+	CK(w.be->embed(w.st, table, y, 32) == -EINVAL);
+	w.be->table_free(table);
+	part.k = 33;
+	CK(w.be->table_new(w.dev, &part, &table) == -EINVAL);
+	CK(w.be->weight_pack(w.dev, &part, 1, &weight) == -EINVAL);
+	CK(w.be->weight_pack(w.dev, &part, 0, &weight) == -EINVAL);
+
+	ck_fill(x, 5 * 32, CK_NORMAL);
+	CK(w.be->gather_rows(w.st, x, 32, index, y, 32, 3, 32) == 0);
+	for (int i = 0; i < 3; i++)
+		ck_same("gather", y + i * 32, x + index[i] * 32, 32);
+	CK(w.be->logits_stat(w.st, x, 32, targets, stat, 2, 32) == 0);
+	CK(stat[0].target == x[1] && stat[1].target == x[32 + 31]);
+	CK(w.be->logits_stat(w.st, x, 32, &big, stat, 1, 32) == -EINVAL);
+
+	base = w.be->pool_base(w.pool);
+	for (size_t i = 0; i < 8192; i++)
+		base[i] = (uint8_t)ck_u64();
+	CK(w.be->copy_blocks(w.st, w.pool, &copy, 1) == 0);
+	CK(memcmp(base, base + 255 * w.layout.block_bytes, 8192) == 0);
+	CK(w.be->copy_blocks(w.st, w.pool, &bad, 1) == -EINVAL);
+	CK(w.be->zero_blocks(w.st, w.pool, blocks + 1, 1) == 0);
+	for (size_t i = 0; i < w.layout.block_bytes; i++)
+		CK(base[255 * w.layout.block_bytes + i] == 0);
+	CK(w.be->zero_blocks(w.st, w.pool, &bad.src, 1) == -EINVAL);
+	/* The file has what the pool has. */
+	CK(pread(fd, rows, 16, 0) == 16 && memcmp(rows, base, 16) == 0);
+	world_close(&w);
+	close(fd);
+	ck_release_all();
+}
+
+static void check_features(const struct ck *ck)
+{
+	ck_context("features");
+	CK(kv_cpu_mask_parse("c") == KV_CPU_C);
+	CK(kv_cpu_mask_parse("avx2") == (KV_CPU_C | KV_CPU_AVX2));
+	CK(kv_cpu_mask_parse("avx512vnni") == KV_CPU_ALL);
+	CK(kv_cpu_mask_parse("0x3") == 3 && kv_cpu_mask_parse("7") == 7);
+	CK(kv_cpu_mask_parse("sse9") == -EINVAL && kv_cpu_mask_parse("99") == -EINVAL);
+	/* A gap ends the ladder. */
+	CK(kv_cpu_features_masked(KV_CPU_C | KV_CPU_AVX512) == KV_CPU_C);
+	CK(strcmp(kv_cpu_bundle_name(ck->features), ck->bundle) == 0);
+}
+
+void check_backend(const struct ck *ck)
+{
+	static const struct shape shapes[] = {
+		{64, 9, 3, 16, 64, KV_ROPE_NORMAL, 3, {530, 17, 256}},
+		{128, 4, 4, 32, 128, KV_ROPE_NEOX, 2, {300, 33}},
+		{80, 15, 1, 16, 20, KV_ROPE_NEOX, 2, {270, 1}},
+		{8, 2, 2, 32, 8, KV_ROPE_NORMAL, 1, {900}},
+		{256, 3, 1, 16, 256, KV_ROPE_NORMAL, 1, {70}},
+	};
+
+	check_features(ck);
+	check_small_ops(ck);
+	check_linear_rows(ck);
+	if (ck->quick) {
+		const struct shape small = {16, 2,       1, 16, 16, KV_ROPE_NORMAL,
+					    2,  {40, 20}};
+
+		check_steps(ck, &small);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		check_steps(ck, &shapes[i]);
+}
