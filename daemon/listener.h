@@ -26,6 +26,8 @@ struct listener {
 	int fd;      /* -1: closed */
 	int lock_fd; /* -1: none */
 	char *path;  /* name to remove at the end; NULL if the manager owns it */
+	dev_t dev;   /* of that name, so that only ours is removed */
+	ino_t ino;
 	bool activated;
 	struct loop_accept accept; /* for the owner: container_of() in its callback */
 	char error[256];           /* one line that says why listener_open() failed */

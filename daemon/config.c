@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/config.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "daemon/config_keys.h"
+
+#define NAME_SHOWN 64 /* bytes of a wrong name in a message, escaped */
+
+/* A key without a default text starts as all-zero bytes, which is what "" stands for. */
+static int key_reset(struct config *config, const struct config_key *key)
+{
+	char problem[256];
+
+	if (key->type == CONFIG_CPUS && !*key->default_text) {
+		CPU_ZERO((cpu_set_t *)config_field(config, key));
+		return 0;
+	}
+	return config_value_parse(key, key->default_text, config_field(config, key),
+				  problem, sizeof(problem));
+}
+
+int config_init(struct config *config)
+{
+	int r;
+
+	memset(config, 0, sizeof(*config));
+	for (size_t i = 0; i < config_n_keys; i++) {
+		r = key_reset(config, &config_keys[i]);
+		if (r != 0)
+			return r < 0 ? r : -EINVAL;
+	}
+	return 0;
+}
+
+void config_deinit(struct config *config)
+{
+	for (size_t i = 0; i < config_n_keys; i++) {
+		if (config_keys[i].type == CONFIG_STRING) {
+			char **field = config_field(config, &config_keys[i]);
+
+			free(*field);
+			*field = NULL;
+		}
+	}
+}
+
+void config_report_error(struct config_report *report, const char *where,
+			 const char *format, ...)
+{
+	char text[1024];
+	size_t used = 0;
+	va_list args;
+
+	if (where) {
+		/* File names are shown as they are given, but on one line. */
+		used = log_escape(text, sizeof(text) / 2, where, strlen(where));
+		text[used++] = ':';
+		text[used++] = ' ';
+	}
+	va_start(args, format);
+	(void)vsnprintf(text + used, sizeof(text) - used, format, args);
+	va_end(args);
+	report->n_errors++;
+	report->fn(report, text);
+}
+
+/* Levenshtein's distance, cut off at names longer than any of ours. */
+static size_t edit_distance(const char *a, const char *b)
+{
+	size_t row[NAME_SHOWN], n = strlen(b), diagonal, above, best;
+
+	if (n >= NAME_SHOWN || strlen(a) >= NAME_SHOWN)
+		return SIZE_MAX;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			above = row[j];
+			best = diagonal + (a[i - 1] != b[j - 1]);
+			if (above + 1 < best)
+				best = above + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+			diagonal = above;
+		}
+	}
+	return row[n];
+}
+
+/* Close enough to be a slip: one edit for each three bytes, and at least one. */
+static bool is_near(const char *wrong, const char *right, size_t *best)
+{
+	size_t distance = edit_distance(wrong, right), limit = strlen(right) / 3;
+
+	if (distance > (limit ? limit : 1) || distance >= *best)
+		return false;
+	*best = distance;
+	return true;
+}
+
+bool config_section_known(const char *section)
+{
+	for (size_t i = 0; i < config_n_keys; i++)
+		if (strcmp(config_keys[i].section, section) == 0)
+			return true;
+	return false;
+}
+
+void config_report_section(struct config_report *report, const char *where,
+			   const char *section)
+{
+	char shown[NAME_SHOWN];
+	const char *hint = NULL;
+	size_t best = SIZE_MAX;
+
+	log_escape(shown, sizeof(shown), section, strlen(section));
+	for (size_t i = 0; i < config_n_keys; i++)
+		if (is_near(section, config_keys[i].section, &best))
+			hint = config_keys[i].section;
+	if (hint)
+		config_report_error(report, where,
+				    "[%s]: unknown section; did you mean [%s]?", shown,
+				    hint);
+	else
+		config_report_error(report, where, "[%s]: unknown section", shown);
+}
+
+static void report_key(struct config_report *report, const char *where,
+		       const char *section, const char *name)
+{
+	char shown[NAME_SHOWN];
+	const char *hint = NULL;
+	size_t best = SIZE_MAX;
+
+	log_escape(shown, sizeof(shown), name, strlen(name));
+	for (size_t i = 0; i < config_n_keys; i++) {
+		if (strcmp(config_keys[i].name, name) == 0) {
+			config_report_error(report, where,
+					    "[%s] %s: unknown key; it belongs to [%s]",
+					    section, shown, config_keys[i].section);
+			return;
+		}
+		if (strcmp(config_keys[i].section, section) == 0 &&
+		    is_near(name, config_keys[i].name, &best))
+			hint = config_keys[i].name;
+	}
+	if (hint)
+		config_report_error(report, where,
+				    "[%s] %s: unknown key; did you mean %s?", section,
+				    shown, hint);
+	else
+		config_report_error(report, where, "[%s] %s: unknown key", section,
+				    shown);
+}
+
+int config_set(struct config *config, const char *where, const char *section,
+	       const char *name, const char *value, struct config_report *report)
+{
+	const struct config_key *key = NULL;
+	char problem[512];
+	int r;
+
+	if (!config_section_known(section)) {
+		config_report_section(report, where, section);
+		return 1;
+	}
+	for (size_t i = 0; i < config_n_keys && !key; i++)
+		if (strcmp(config_keys[i].section, section) == 0 &&
+		    strcmp(config_keys[i].name, name) == 0)
+			key = &config_keys[i];
+	if (!key) {
+		report_key(report, where, section, name);
+		return 1;
+	}
+	if (!*value)
+		return key_reset(config, key);
+	r = config_value_parse(key, value, config_field(config, key), problem,
+			       sizeof(problem));
+	if (r > 0)
+		config_report_error(report, where, "[%s] %s: %s", section, name, problem);
+	return r;
+}
+
+int config_set_option(struct config *config, const char *option,
+		      struct config_report *report)
+{
+	const char *dot = strchr(option, '.'), *equals = strchr(option, '=');
+	char shown[NAME_SHOWN], *section, *name;
+	int r;
+
+	if (!dot || !equals || dot > equals || dot == option || dot + 1 == equals) {
+		log_escape(shown, sizeof(shown), option, strlen(option));
+		config_report_error(report, "-o",
+				    "\"%s\" is not of the form section.key=value", shown);
+		return 1;
+	}
+	section = strndup(option, (size_t)(dot - option));
+	name = strndup(dot + 1, (size_t)(equals - dot - 1));
+	r = section && name ? config_set(config, "-o", section, name, equals + 1, report)
+			    : -ENOMEM;
+	free(section);
+	free(name);
+	return r;
+}
+
+int config_check(const struct config *config, struct config_report *report)
+{
+	unsigned int before = report->n_errors;
+	struct sockaddr_un addr;
+
+	if (config->daemon.socket[0] != '/')
+		config_report_error(report, NULL,
+				    "[daemon] socket: not an absolute path");
+	if (strlen(config->daemon.socket) >= sizeof(addr.sun_path))
+		config_report_error(
+			report, NULL,
+			"[daemon] socket: longer than %zu bytes, which is all "
+			"that an address holds",
+			sizeof(addr.sun_path) - 1);
+	if (config->scheduler.max_num_batched_tokens < config->scheduler.max_num_seqs)
+		config_report_error(report, NULL,
+				    "[scheduler] max_num_batched_tokens: %u is less than "
+				    "max_num_seqs (%u), so that not every sequence could "
+				    "get its next token",
+				    config->scheduler.max_num_batched_tokens,
+				    config->scheduler.max_num_seqs);
+	return report->n_errors != before;
+}
+
+static void help_print_lines(const char *help, FILE *out)
+{
+	size_t len;
+
+	for (; *help; help += len + (help[len] == '\n')) {
+		len = strcspn(help, "\n");
+		fprintf(out, "# %.*s\n", (int)len, help);
+	}
+}
+
+void config_print_help(FILE *out)
+{
+	const char *section = "";
+
+	for (size_t i = 0; i < config_n_keys; i++) {
+		const struct config_key *key = &config_keys[i];
+
+		if (strcmp(section, key->section) != 0) {
+			fprintf(out, "%s[%s]\n", i ? "\n" : "", key->section);
+			section = key->section;
+		}
+		fputc('\n', out);
+		help_print_lines(key->help, out);
+		if (key->type != CONFIG_STRING && key->type != CONFIG_CPUS) {
+			fputs("# Values: ", out);
+			config_value_describe(key, out);
+			fputs(".\n", out);
+		}
+		fprintf(out, "#%s =%s%s\n", key->name, *key->default_text ? " " : "",
+			key->default_text);
+	}
+}
+
+void config_print(const struct config *config, FILE *out)
+{
+	const char *section = "";
+
+	for (size_t i = 0; i < config_n_keys; i++) {
+		const struct config_key *key = &config_keys[i];
+
+		if (strcmp(section, key->section) != 0) {
+			fprintf(out, "%s[%s]\n", i ? "\n" : "", key->section);
+			section = key->section;
+		}
+		fprintf(out, "%s = ", key->name);
+		config_value_print(key, (const char *)config + key->offset, out);
+		fputc('\n', out);
+	}
+}
+
+bool config_key_info(size_t index, struct config_key_info *ret_info)
+{
+	if (index >= config_n_keys)
+		return false;
+	*ret_info = (struct config_key_info){
+		.section = config_keys[index].section,
+		.key = config_keys[index].name,
+		.default_text = config_keys[index].default_text,
+		.help = config_keys[index].help,
+	};
+	return true;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table of keys, private to config*.c: one row is all there is to know about a key.
+ *
+ * Constant data, any thread. To add a key: a field in struct config, a row in
+ * config_keys.c, a commented line in etc/kvd.conf and an entry in kvd.conf(5); tests miss
+ * whichever is forgotten.
+ */
+#ifndef KVD_DAEMON_CONFIG_KEYS_H
+#define KVD_DAEMON_CONFIG_KEYS_H
+
+#include "daemon/config.h"
+
+/* What the field is, and so how its text is read. */
+enum config_type {
+	CONFIG_STRING,   /* char *, no control bytes */
+	CONFIG_BOOL,     /* bool: yes/no, true/false, on/off, 1/0 */
+	CONFIG_UINT,     /* uint32_t */
+	CONFIG_SIZE,     /* uint64_t bytes: 4096, 512K, 1G; factors of 1024 */
+	CONFIG_DURATION, /* uint64_t ns: 250ms, 30s, 5min; a bare number is seconds */
+	CONFIG_FRACTION, /* double: 0.9 or 90% */
+	CONFIG_CHOICE,   /* int or uint32_t: one of `choices` */
+	CONFIG_CPUS,     /* cpu_set_t: 0-3,6 */
+};
+
+struct config_choice {
+	const char *text; /* NULL ends the list */
+	int value;
+	const char *refusal; /* known by name but not to be had, and why; else NULL */
+};
+
+struct config_key {
+	const char *name;
+	const char *section;
+	enum config_type type;
+	size_t offset; /* in struct config */
+	const char *default_text;
+	uint64_t min, max;      /* in the unit of the field; of a fraction, in percent */
+	const char *range_note; /* why the range is what it is, or NULL */
+	const struct config_choice *choices;
+	const char *help; /* lines of at most 78 bytes */
+};
+
+extern const struct config_key config_keys[];
+extern const size_t config_n_keys;
+
+/**
+ * config_value_parse() - text to field
+ * @field: the field's place in a struct config
+ * @problem, @size: gets what is wrong, as `"many" is not a number`
+ *
+ * Return: 0, 1 with @problem filled and the field unchanged, -ENOMEM.
+ */
+int config_value_parse(const struct config_key *key, const char *text, void *field,
+		       char *problem, size_t size);
+
+/* Field to text that config_value_parse() reads back to the same value. */
+void config_value_print(const struct config_key *key, const void *field, FILE *out);
+
+/* "16, 32" or "1 to 1048576", what a key takes. */
+void config_value_describe(const struct config_key *key, FILE *out);
+
+bool config_section_known(const char *section);
+
+/* Reports an unknown section, with the nearest known one as a hint. */
+void config_report_section(struct config_report *report, const char *where,
+			   const char *section);
+
+static inline void *config_field(struct config *config, const struct config_key *key)
+{
+	return (char *)config + key->offset;
+}
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#define SOCKET_MODE 0660
+
+void listener_init(struct listener *listener)
+{
+	*listener = (struct listener){.fd = -1, .lock_fd = -1};
+}
+
+static __attribute__((format(printf, 3, 4))) int fail(struct listener *listener,
+						      int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(listener->error, sizeof(listener->error), format, args);
+	va_end(args);
+	return error;
+}
+
+/* Return: 1 if a socket was handed over, 0 if not, -errno. */
+static int open_activated(struct listener *listener)
+{
+	char **names = NULL;
+	int n = sd_listen_fds_with_names(0, &names), fd = -1, r = 0;
+
+	if (n < 0)
+		return fail(listener, n, "descriptors from the service manager: %s",
+			    strerror(-n));
+	for (int i = 0; i < n && r == 0; i++) {
+		if (strcmp(names[i], LISTENER_FD_NAME) != 0)
+			continue;
+		if (fd >= 0)
+			r = fail(
+				listener, -EEXIST,
+				"the service manager handed over two sockets named \"%s\"",
+				LISTENER_FD_NAME);
+		fd = SD_LISTEN_FDS_START + i;
+	}
+	for (int i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+	if (r < 0 || fd < 0)
+		return r;
+	r = sd_is_socket(fd, AF_UNIX, 0, 1);
+	if (r <= 0)
+		return fail(listener, r < 0 ? r : -ENOTSOCK,
+			    "descriptor %d (\"%s\") is not a listening unix socket", fd,
+			    LISTENER_FD_NAME);
+	r = sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 1);
+	if (r <= 0)
+		return fail(
+			listener, r < 0 ? r : -EPROTOTYPE,
+			"socket \"%s\" is not of type SEQPACKET; the socket unit needs "
+			"ListenSequentialPacket=",
+			LISTENER_FD_NAME);
+	listener->fd = fd;
+	listener->activated = true;
+	return 1;
+}
+
+static char *lock_path(const char *path)
+{
+	char *lock;
+
+	return asprintf(&lock, "%s.lock", path) < 0 ? NULL : lock;
+}
+
+/* Whether @fd still is the file of that name: its last holder removes it. */
+static bool is_same_file(int fd, const char *path)
+{
+	struct stat a, b;
+
+	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
+static int lock_take(struct listener *listener, const char *path)
+{
+	char *lock = lock_path(path), pid[16] = "";
+	int fd, n, r;
+
+	if (!lock)
+		return fail(listener, -ENOMEM, "out of memory");
+	for (;;) {
+		fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+			  0600);
+		if (fd < 0) {
+			r = fail(listener, -errno, "%s: %s", lock, strerror(errno));
+			break;
+		}
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			r = -errno;
+			n = (int)pread(fd, pid, sizeof(pid) - 1, 0);
+			if (r == -EWOULDBLOCK)
+				r = fail(listener, -EADDRINUSE,
+					 "another kvd (pid %d) serves %s",
+					 n > 0 ? atoi(pid) : 0, path);
+			else
+				r = fail(listener, r, "%s: %s", lock, strerror(-r));
+			close(fd);
+			break;
+		}
+		if (is_same_file(fd, lock)) {
+			n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+			/* For people only; a full disk must not stop us. */
+			if (ftruncate(fd, 0) == 0)
+				n = (int)pwrite(fd, pid, (size_t)n, 0);
+			listener->lock_fd = fd;
+			r = 0;
+			break;
+		}
+		/* Its holder removed it between our two steps. */
+		close(fd);
+	}
+	free(lock);
+	return r;
+}
+
+/* Removes a name that nobody listens behind. */
+static int clear_path(struct listener *listener, const struct sockaddr_un *addr)
+{
+	struct stat st;
+	int fd, r;
+
+	if (lstat(addr->sun_path, &st) < 0)
+		return errno == ENOENT ? 0
+				       : fail(listener, -errno, "%s: %s", addr->sun_path,
+					      strerror(errno));
+	if (!S_ISSOCK(st.st_mode))
+		return fail(listener, -EEXIST, "%s exists and is not a socket",
+			    addr->sun_path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return fail(listener, -errno, "socket: %s", strerror(errno));
+	r = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
+	close(fd);
+	/* EAGAIN is a full backlog, EPROTOTYPE a listener of another kind. */
+	if (r == 0 || r == -EAGAIN || r == -EPROTOTYPE)
+		return fail(listener, -EADDRINUSE, "another process listens on %s",
+			    addr->sun_path);
+	if (r != -ECONNREFUSED && r != -ENOENT)
+		return fail(listener, r, "%s: %s", addr->sun_path, strerror(-r));
+	if (unlink(addr->sun_path) < 0 && errno != ENOENT)
+		return fail(listener, -errno, "%s cannot be removed: %s", addr->sun_path,
+			    strerror(errno));
+	return 0;
+}
+
+static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), r;
+	struct stat st;
+
+	if (fd < 0)
+		return fail(listener, -errno, "socket: %s", strerror(errno));
+	/* bind() gives the name the mode of the socket, less the umask: so it is never wider
+	 * than it should be, and the second call adds what the umask took. */
+	if (fchmod(fd, SOCKET_MODE) < 0 ||
+	    bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
+	    chmod(addr->sun_path, SOCKET_MODE) < 0 || lstat(addr->sun_path, &st) < 0 ||
+	    listen(fd, LISTENER_BACKLOG) < 0) {
+		r = fail(listener, -errno, "%s: %s", addr->sun_path, strerror(errno));
+		close(fd);
+		return r;
+	}
+	listener->fd = fd;
+	listener->dev = st.st_dev;
+	listener->ino = st.st_ino;
+	return 0;
+}
+
+int listener_open(struct listener *listener, const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int r = open_activated(listener);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return fail(listener, -ENAMETOOLONG,
+			    "socket path is longer than %zu bytes",
+			    sizeof(addr.sun_path) - 1);
+	if (!*path)
+		return fail(listener, -EINVAL, "socket path is empty");
+	strcpy(addr.sun_path, path);
+	r = lock_take(listener, path);
+	if (r < 0)
+		return r;
+	r = clear_path(listener, &addr);
+	if (r == 0)
+		r = bind_path(listener, &addr);
+	if (r == 0) {
+		listener->path = strdup(path);
+		if (!listener->path) {
+			(void)unlink(path);
+			r = fail(listener, -ENOMEM, "out of memory");
+		}
+	}
+	if (r < 0) {
+		char *lock = lock_path(path);
+
+		if (lock)
+			(void)unlink(lock);
+		free(lock);
+		listener_deinit(listener);
+	}
+	return r;
+}
+
+int listener_start(struct listener *listener, struct loop *loop, loop_accept_fn fn)
+{
+	return loop_accept_add(loop, &listener->accept, listener->fd, fn);
+}
+
+void listener_deinit(struct listener *listener)
+{
+	struct stat st;
+	char *lock;
+
+	loop_accept_remove(&listener->accept);
+	if (listener->path) {
+		if (lstat(listener->path, &st) == 0 && st.st_dev == listener->dev &&
+		    st.st_ino == listener->ino)
+			(void)unlink(listener->path);
+		lock = lock_path(listener->path);
+		if (lock)
+			(void)unlink(lock);
+		free(lock);
+		free(listener->path);
+		listener->path = NULL;
+	}
+	if (listener->fd >= 0)
+		close(listener->fd);
+	/* Last: whoever waits for the lock finds the names gone. */
+	if (listener->lock_fd >= 0)
+		close(listener->lock_fd);
+	listener->fd = listener->lock_fd = -1;
+}
+
+int peer_cred_get(int fd, struct peer_cred *ret_cred)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return -errno;
+	*ret_cred = (struct peer_cred){.uid = cred.uid, .gid = cred.gid, .pid = cred.pid};
+	return 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How many entries each uid may cause: a token bucket for each, in a table of fixed size.
+ *
+ * The journal's own limit counts the whole service, so that one client could silence all
+ * others; this one counts before that. Pure, given the time; its owner is log.c.
+ *
+ * A bucket holds time: full at interval_ns, an entry costs interval_ns / burst, and what
+ * passes on the clock flows back in. When the table is full the uid that was silent
+ * longest is forgotten, which gives it a full bucket.
+ */
+#ifndef KVD_DAEMON_LOG_RATE_H
+#define KVD_DAEMON_LOG_RATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LOG_RATE_UIDS 64
+
+struct log_rate_bucket {
+	uid_t uid;
+	bool used;
+	uint64_t credit_ns;
+	uint64_t seen_ns;
+	uint64_t n_suppressed; /* since the last entry that passed */
+};
+
+struct log_rate {
+	uint64_t interval_ns; /* 0: no limit */
+	unsigned int burst;
+	struct log_rate_bucket buckets[LOG_RATE_UIDS];
+};
+
+/* What is owed to the log about one uid. */
+struct log_rate_note {
+	uid_t uid;
+	uint64_t n_suppressed; /* 0: nothing */
+};
+
+/**
+ * log_rate_take() - whether @uid may cause one more entry now
+ * @ret_note: what was left out before and is to be noted now: about @uid if the entry
+ *            passes, or about the one that was forgotten to make room
+ */
+bool log_rate_take(struct log_rate *rate, uid_t uid, uint64_t now_ns,
+		   struct log_rate_note *ret_note);
+
+/* Takes out one note that is owed. Return: false if there is none left. */
+bool log_rate_drain(struct log_rate *rate, struct log_rate_note *ret_note);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* Any bytes as a configuration file: every mistake is one clean line, and what was taken
+ * is the same when it is printed and read again. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config_file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void check_line(struct config_report *report, const char *text)
+{
+	(void)report;
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e)
+			abort();
+}
+
+static void print(const struct config *config, char **text, size_t *len)
+{
+	FILE *out = open_memstream(text, len);
+
+	if (!out)
+		abort();
+	config_print(config, out);
+	if (fclose(out) != 0)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct config_report report = {.fn = check_line};
+	struct config first, second;
+	char *text, *again, *option;
+	size_t text_len, again_len;
+	int r;
+
+	if (config_init(&first) != 0 || config_init(&second) != 0)
+		abort();
+	r = config_load_text(&first, "fuzz", (const char *)data, len, &report);
+	if (r != (report.n_errors != 0))
+		abort();
+	print(&first, &text, &text_len);
+	if (strlen(first.daemon.socket) < 150 && strlen(first.model.path) < 150 &&
+	    strlen(first.model.name) < 150) {
+		if (config_load_text(&second, "again", text, text_len, &report) != 0)
+			abort();
+		print(&second, &again, &again_len);
+		if (strcmp(text, again) != 0)
+			abort();
+		free(again);
+	}
+	free(text);
+	option = malloc(len + 1);
+	if (!option)
+		abort();
+	memcpy(option, data, len);
+	option[len] = '\0';
+	(void)config_set_option(&second, option, &report);
+	(void)config_check(&second, &report);
+	free(option);
+	config_deinit(&first);
+	config_deinit(&second);
+	return 0;
+}
