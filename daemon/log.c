@@ -45,10 +45,18 @@ static bool stderr_is_journal(void)
 	       st.st_ino == (ino_t)ino;
 }
 
+/* sd_journal_sendv() counts as sent what goes to a journal that is not there. */
+static bool journal_is_there(void)
+{
+	return access("/run/systemd/journal/socket", W_OK) == 0;
+}
+
 enum log_target log_open(enum log_target target, int level)
 {
 	if (target == LOG_TARGET_AUTO)
 		target = stderr_is_journal() ? LOG_TARGET_JOURNAL : LOG_TARGET_STDERR;
+	if (target == LOG_TARGET_JOURNAL && !journal_is_there())
+		target = LOG_TARGET_STDERR;
 	log_state.target = target;
 	log_state.level = level;
 	return target;

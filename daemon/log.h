@@ -64,7 +64,8 @@ struct log_fields {
  * May be called again at any time. Before the first call entries go to stderr at
  * LOG_INFO.
  *
- * Return: the target that AUTO stands for, or @target.
+ * Return: where entries go now: what AUTO stands for, STDERR where JOURNAL was asked for and
+ * there is none, else @target.
  */
 enum log_target log_open(enum log_target target, int level);
 

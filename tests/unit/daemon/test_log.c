@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/* The three forms of an entry, what untrusted text becomes, and the rate limit. */
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "daemon/log_format.h"
+#include "daemon/log_rate.h"
+#include "daemon/msgid.h"
+
+static char captured[32768];
+static int saved_stderr;
+static FILE *file;
+
+static void capture_begin(void)
+{
+	file = tmpfile();
+	ck_assert_ptr_nonnull(file);
+	saved_stderr = dup(STDERR_FILENO);
+	ck_assert_int_ge(dup2(fileno(file), STDERR_FILENO), 0);
+}
+
+static const char *capture_end(void)
+{
+	ssize_t n;
+
+	ck_assert_int_ge(dup2(saved_stderr, STDERR_FILENO), 0);
+	close(saved_stderr);
+	n = pread(fileno(file), captured, sizeof(captured) - 1, 0);
+	ck_assert_int_ge(n, 0);
+	captured[n] = '\0';
+	fclose(file);
+	return captured;
+}
+
+START_TEST(plain_lines)
+{
+	ck_assert_int_eq(log_open(LOG_TARGET_STDERR, LOG_INFO), LOG_TARGET_STDERR);
+	capture_begin();
+	errno = EDOM;
+	log_error("model %s is bad", "x.gguf");
+	log_debug("not shown");
+	log_errno(LOG_WARNING, -ENOENT, "%s", "/etc/kvd");
+	log_errno(LOG_WARNING, ENOENT, "%s", "/etc/kvd");
+	log_event(LOG_NOTICE,
+		  LOG_FIELDS(.client_id = 3, .request_id = 9, .uid = 0, .has_uid = true,
+			     .detail = "a\"\n\xff", .detail_len = 4),
+		  "client sent rubbish");
+	log_info("two\nlines \x1b[31m \xc3\xa4 \xc2\x9b \xed\xa0\x80 \\n");
+	ck_assert_int_eq(errno, EDOM);
+	ck_assert_str_eq(capture_end(),
+			 "kvd: error: model x.gguf is bad\n"
+			 "kvd: warning: /etc/kvd: No such file or directory\n"
+			 "kvd: warning: /etc/kvd: No such file or directory\n"
+			 "kvd: notice: client sent rubbish (client 3, request 9, uid 0): "
+			 "\"a\"\\x0a\\xff\"\n"
+			 "kvd: info: two\\x0alines \\x1b[31m \xc3\xa4 \\xc2\\x9b "
+			 "\\xed\\xa0\\x80 \\n\n");
+}
+END_TEST
+
+/* Values are expressions: the macro must not evaluate them when nothing is written. */
+START_TEST(levels)
+{
+	int n = 0;
+
+	log_open(LOG_TARGET_STDERR, LOG_ERR);
+	capture_begin();
+	log_warning("%d", ++n);
+	log_error("%d", ++n);
+	ck_assert_str_eq(capture_end(), "kvd: error: 1\n");
+	ck_assert(log_enabled(LOG_ERR));
+	ck_assert(!log_enabled(LOG_WARNING));
+}
+END_TEST
+
+START_TEST(json_lines)
+{
+	static const struct timespec now = {.tv_sec = 951827696, .tv_nsec = 123456789};
+	char buf[LOG_LINE_MAX];
+	struct log_entry entry = {
+		.level = LOG_WARNING,
+		.fields = LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL,
+				     .client_id = UINT64_MAX, .request_id = 1,
+				     .uid = 1000, .has_uid = true, .error = -EACCES),
+		.file = "../daemon/x.c",
+		.func = "f",
+		.line = 12,
+		.message = "he said \"no\" \\x00",
+		.detail = "a\\\\b",
+	};
+
+	log_format_json(buf, &entry, &now);
+	ck_assert_str_eq(
+		buf, "{\"time\":\"2000-02-29T12:34:56.123456Z\",\"priority\":4,"
+		     "\"level\":\"warning\",\"message\":\"he said \\\"no\\\" \\\\x00\","
+		     "\"message_id\":\"" MSGID_CLIENT_PROTOCOL "\","
+		     "\"kvd_client\":18446744073709551615,\"kvd_request\":1,"
+		     "\"kvd_uid\":1000,\"kvd_errno\":13,\"error\":\"Permission "
+		     "denied\",\"kvd_detail\":\"a\\\\\\\\b\","
+		     "\"code_file\":\"daemon/x.c\",\"code_line\":12,"
+		     "\"code_func\":\"f\"}\n");
+	log_open(LOG_TARGET_JSON, LOG_INFO);
+	capture_begin();
+	log_info("x");
+	ck_assert_ptr_nonnull(strstr(capture_end(), "\"message\":\"x\",\"code_file\":"));
+}
+END_TEST
+
+/* The largest entry there can be still is one whole line. */
+START_TEST(nothing_is_too_long)
+{
+	static char text[5000];
+	char *brace;
+
+	memset(text, '\n', sizeof(text) - 1);
+	for (int target = LOG_TARGET_STDERR; target <= LOG_TARGET_JSON; target++) {
+		log_open((enum log_target)target, LOG_INFO);
+		capture_begin();
+		log_event(LOG_INFO, LOG_FIELDS(.detail = text, .detail_len = 4999), "%s",
+			  text);
+		capture_end();
+		ck_assert_uint_gt(strlen(captured), 4096);
+		ck_assert_ptr_eq(strchr(captured, '\n'), captured + strlen(captured) - 1);
+	}
+	brace = strstr(captured, "\"code_func\":\"");
+	ck_assert_ptr_nonnull(brace);
+	ck_assert_ptr_nonnull(strstr(brace, "\"}\n"));
+}
+END_TEST
+
+START_TEST(escape_cuts_between_characters)
+{
+	char buf[12];
+
+	ck_assert_uint_eq(log_escape(buf, sizeof(buf), "abcdefghijk", 11), 11);
+	ck_assert_str_eq(buf, "abcdefghijk");
+	ck_assert_uint_eq(log_escape(buf, sizeof(buf), "abcdefghijkl", 12), 11);
+	ck_assert_str_eq(buf, "abcdefgh...");
+	log_escape(buf, sizeof(buf), "\n\n\n\n", 4);
+	ck_assert_str_eq(buf, "\\x0a\\x0a...");
+	log_clean(buf, sizeof(buf), "1234567\xc3\xa4\xc3\xa4\xc3\xa4", 13);
+	ck_assert_str_eq(buf, "1234567...");
+	ck_assert_uint_eq(log_escape(buf, 1, "abc", 3), 0);
+	ck_assert_str_eq(buf, "");
+	log_escape(buf, 3, "abc", 3);
+	ck_assert_str_eq(buf, "..");
+	log_escape(buf, sizeof(buf), "a\0b", 3);
+	ck_assert_str_eq(buf, "a\\x00b");
+}
+END_TEST
+
+START_TEST(message_ids)
+{
+#define ROW(name, what) {MSGID_##name, #name},
+	static const struct {
+		const char *id, *name;
+	} ids[] = {KVD_MESSAGE_IDS(ROW)};
+#undef ROW
+	size_t n = sizeof(ids) / sizeof(ids[0]);
+
+	for (size_t i = 0; i < n; i++) {
+		ck_assert_uint_eq(strlen(ids[i].id), 32);
+		ck_assert_uint_eq(strspn(ids[i].id, "0123456789abcdef"), 32);
+		for (size_t j = 0; j < i; j++)
+			ck_assert_msg(strcmp(ids[i].id, ids[j].id) != 0, "%s and %s",
+				      ids[i].name, ids[j].name);
+	}
+}
+END_TEST
+
+/* The rate limit, by a clock of our own. */
+
+START_TEST(rate_of_one_uid)
+{
+	struct log_rate rate = {.interval_ns = 1000, .burst = 10};
+	struct log_rate_note note;
+	unsigned int n = 0;
+
+	for (int i = 0; i < 50; i++)
+		n += log_rate_take(&rate, 5, 0, &note);
+	ck_assert_uint_eq(n, 10);
+	/* Another uid has its own bucket. */
+	ck_assert(log_rate_take(&rate, 6, 0, &note));
+	ck_assert_uint_eq(note.n_suppressed, 0);
+	/* A tenth of the interval pays for one entry, which brings the note along. */
+	ck_assert(!log_rate_take(&rate, 5, 99, &note));
+	ck_assert(log_rate_take(&rate, 5, 100, &note));
+	ck_assert_uint_eq(note.uid, 5);
+	ck_assert_uint_eq(note.n_suppressed, 41);
+	ck_assert(!log_rate_take(&rate, 5, 199, &note));
+	/* A long silence fills the bucket once, not more. */
+	n = 0;
+	for (int i = 0; i < 50; i++)
+		n += log_rate_take(&rate, 5, UINT64_MAX, &note);
+	ck_assert_uint_eq(n, 10);
+	ck_assert(log_rate_drain(&rate, &note));
+	ck_assert_uint_eq(note.n_suppressed, 40);
+	ck_assert(!log_rate_drain(&rate, &note));
+}
+END_TEST
+
+START_TEST(rate_of_many_uids)
+{
+	struct log_rate rate = {.interval_ns = 1000, .burst = 1};
+	struct log_rate_note note;
+	uint64_t n_noted = 0;
+
+	/* Nothing that was left out is forgotten, however many uids there are. */
+	for (unsigned int uid = 0; uid < 3 * LOG_RATE_UIDS; uid++) {
+		ck_assert(log_rate_take(&rate, uid, uid, &note));
+		n_noted += note.n_suppressed;
+		ck_assert(!log_rate_take(&rate, uid, uid, &note));
+		n_noted += note.n_suppressed;
+	}
+	ck_assert_uint_eq(n_noted, 2 * LOG_RATE_UIDS);
+	while (log_rate_drain(&rate, &note))
+		n_noted += note.n_suppressed;
+	ck_assert_uint_eq(n_noted, 3 * LOG_RATE_UIDS);
+}
+END_TEST
+
+START_TEST(rate_switched_off)
+{
+	struct log_rate rate = {.interval_ns = 0, .burst = 1};
+	struct log_rate_note note;
+
+	for (int i = 0; i < 1000; i++)
+		ck_assert(log_rate_take(&rate, 1, 0, &note));
+}
+END_TEST
+
+START_TEST(suppressed_is_noted)
+{
+	log_open(LOG_TARGET_STDERR, LOG_INFO);
+	log_set_rate_limit(UINT64_C(3600000000000), 2);
+	capture_begin();
+	for (int i = 0; i < 5; i++)
+		log_event(LOG_INFO, LOG_FIELDS(.uid = 7, .has_uid = true), "n%d", i);
+	log_info("about nobody");
+	log_close();
+	log_close();
+	ck_assert_str_eq(capture_end(), "kvd: info: n0 (uid 7)\n"
+					"kvd: info: n1 (uid 7)\n"
+					"kvd: info: about nobody\n"
+					"kvd: warning: suppressed 3 messages (uid 7)\n");
+}
+END_TEST
+
+/* The journal, played by a socket of our own in a mount namespace. */
+
+static int journal_bind(void)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX,
+				   .sun_path = "/run/systemd/journal/socket"};
+	int fd;
+
+	if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+		return -1;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("kvd-test", "/run", "tmpfs", 0, NULL) < 0)
+		return -1;
+	if (log_open(LOG_TARGET_JOURNAL, LOG_INFO) != LOG_TARGET_STDERR)
+		_exit(10);
+	if (mkdir("/run/systemd", 0755) < 0 || mkdir("/run/systemd/journal", 0755) < 0)
+		return -1;
+	fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	return fd >= 0 && bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0 ? fd : -1;
+}
+
+static bool has_line(const char *entry, const char *line)
+{
+	const char *at = strstr(entry, line);
+
+	return at && (at == entry || at[-1] == '\n') && at[strlen(line)] == '\n';
+}
+
+static int journal_child(void)
+{
+	char entry[8192];
+	int fd = journal_bind();
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return 77;
+	if (log_open(LOG_TARGET_JOURNAL, LOG_INFO) != LOG_TARGET_JOURNAL)
+		return 1;
+	log_event(LOG_WARNING,
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL, .client_id = 4,
+			     .request_id = 5, .uid = 1000, .has_uid = true,
+			     .error = -EPROTO, .detail = "x\ny", .detail_len = 3),
+		  "bad packet");
+	n = recv(fd, entry, sizeof(entry) - 1, MSG_DONTWAIT);
+	if (n < 0)
+		return 2;
+	entry[n] = '\0';
+	if (!has_line(entry, "MESSAGE=bad packet: Protocol error") ||
+	    !has_line(entry, "PRIORITY=4") || !has_line(entry, "SYSLOG_IDENTIFIER=kvd") ||
+	    !has_line(entry, "MESSAGE_ID=" MSGID_CLIENT_PROTOCOL) ||
+	    !has_line(entry, "KVD_CLIENT=4") || !has_line(entry, "KVD_REQUEST=5") ||
+	    !has_line(entry, "KVD_UID=1000") || !has_line(entry, "KVD_ERRNO=71") ||
+	    !has_line(entry, "KVD_DETAIL=x\\x0ay") ||
+	    !has_line(entry, "CODE_FUNC=journal_child") ||
+	    !has_line(entry, "CODE_FILE=tests/unit/daemon/test_log.c"))
+		return 3;
+	/* AUTO: the journal exactly if standard error is the stream that was handed over. */
+	if (fstat(STDERR_FILENO, &st) < 0)
+		return 4;
+	snprintf(entry, sizeof(entry), "%ju:%ju", (uintmax_t)st.st_dev,
+		 (uintmax_t)st.st_ino);
+	setenv("JOURNAL_STREAM", entry, 1);
+	if (log_open(LOG_TARGET_AUTO, LOG_INFO) != LOG_TARGET_JOURNAL)
+		return 5;
+	snprintf(entry, sizeof(entry), "%ju:%ju", (uintmax_t)st.st_dev,
+		 (uintmax_t)st.st_ino + 1);
+	setenv("JOURNAL_STREAM", entry, 1);
+	if (log_open(LOG_TARGET_AUTO, LOG_INFO) != LOG_TARGET_STDERR)
+		return 6;
+	return 0;
+}
+
+START_TEST(journal_fields)
+{
+	int status;
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		_exit(journal_child());
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		printf("journal_fields: no mount namespace here, not tested\n");
+	else
+		ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("log");
+	TCase *tcase = tcase_create("log");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_test(tcase, plain_lines);
+	tcase_add_test(tcase, levels);
+	tcase_add_test(tcase, json_lines);
+	tcase_add_test(tcase, nothing_is_too_long);
+	tcase_add_test(tcase, escape_cuts_between_characters);
+	tcase_add_test(tcase, message_ids);
+	tcase_add_test(tcase, rate_of_one_uid);
+	tcase_add_test(tcase, rate_of_many_uids);
+	tcase_add_test(tcase, rate_switched_off);
+	tcase_add_test(tcase, suppressed_is_noted);
+	tcase_add_test(tcase, journal_fields);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* What arrives at a service manager, which is a socket of the test. */
+#include "daemon/notify.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <check.h>
+
+static int manager;
+static char heard[2048];
+
+static void setup(void)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	socklen_t len = sizeof(addr);
+	char name[sizeof(addr.sun_path) + 1];
+
+	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_ge(manager, 0);
+	ck_assert_int_eq(bind(manager, (struct sockaddr *)&addr, sizeof(sa_family_t)), 0);
+	ck_assert_int_eq(getsockname(manager, (struct sockaddr *)&addr, &len), 0);
+	/* An abstract address is written with an @ for its NUL. */
+	snprintf(name, sizeof(name), "@%.*s",
+		 (int)(len - offsetof(struct sockaddr_un, sun_path) - 1),
+		 addr.sun_path + 1);
+	setenv("NOTIFY_SOCKET", name, 1);
+}
+
+static void teardown(void)
+{
+	unsetenv("NOTIFY_SOCKET");
+	close(manager);
+}
+
+static const char *listen_once(void)
+{
+	ssize_t n = recv(manager, heard, sizeof(heard) - 1, MSG_DONTWAIT);
+
+	ck_assert_int_ge(n, 0);
+	heard[n] = '\0';
+	return heard;
+}
+
+START_TEST(states)
+{
+	ck_assert_int_eq(notify_ready("%d model", 1), 1);
+	ck_assert_str_eq(listen_once(), "READY=1\nSTATUS=1 model");
+	ck_assert_int_eq(notify_status("%s", "a\nREADY=1"), 1);
+	ck_assert_str_eq(listen_once(), "STATUS=a READY=1");
+	ck_assert_int_eq(notify_stopping(), 1);
+	ck_assert_str_eq(listen_once(), "STOPPING=1");
+	ck_assert_int_eq(notify_watchdog(), 1);
+	ck_assert_str_eq(listen_once(), "WATCHDOG=1");
+}
+END_TEST
+
+START_TEST(reloading_has_its_time)
+{
+	struct timespec ts;
+	uint64_t before, after, said;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	before = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+	ck_assert_int_eq(notify_reloading(), 1);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	after = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+	listen_once();
+	ck_assert_ptr_eq(strstr(heard, "RELOADING=1\nMONOTONIC_USEC="), heard);
+	said = strtoull(strrchr(heard, '=') + 1, NULL, 10);
+	ck_assert_uint_ge(said, before);
+	ck_assert_uint_le(said, after);
+}
+END_TEST
+
+START_TEST(without_a_manager)
+{
+	unsetenv("NOTIFY_SOCKET");
+	ck_assert_int_eq(notify_ready("x"), 0);
+	ck_assert_int_eq(notify_status("x"), 0);
+	ck_assert_int_eq(notify_reloading(), 0);
+	ck_assert_int_eq(notify_stopping(), 0);
+	ck_assert_int_eq(notify_watchdog(), 0);
+}
+END_TEST
+
+START_TEST(watchdog_period)
+{
+	char pid[16];
+
+	unsetenv("WATCHDOG_USEC");
+	ck_assert_uint_eq(notify_watchdog_period_ns(), 0);
+	setenv("WATCHDOG_USEC", "10000000", 1);
+	ck_assert_uint_eq(notify_watchdog_period_ns(), UINT64_C(5000000000));
+	/* Meant for another process. */
+	setenv("WATCHDOG_PID", "1", 1);
+	ck_assert_uint_eq(notify_watchdog_period_ns(), 0);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	setenv("WATCHDOG_PID", pid, 1);
+	ck_assert_uint_eq(notify_watchdog_period_ns(), UINT64_C(5000000000));
+	setenv("WATCHDOG_USEC", "soon", 1);
+	ck_assert_uint_eq(notify_watchdog_period_ns(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("notify");
+	TCase *tcase = tcase_create("notify");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, states);
+	tcase_add_test(tcase, reloading_has_its_time);
+	tcase_add_test(tcase, without_a_manager);
+	tcase_add_test(tcase, watchdog_period);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
