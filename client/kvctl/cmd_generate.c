@@ -22,6 +22,7 @@ enum {
 	OPT_SEED,
 	OPT_STOP,
 	OPT_LOGPROBS,
+	OPT_IGNORE_EOS,
 	OPT_REPORT,
 };
 
@@ -37,6 +38,7 @@ static const struct option options[] = {
 	{"seed", required_argument, NULL, OPT_SEED},
 	{"stop", required_argument, NULL, OPT_STOP},
 	{"logprobs", no_argument, NULL, OPT_LOGPROBS},
+	{"ignore-eos", no_argument, NULL, OPT_IGNORE_EOS},
 	{"report", required_argument, NULL, OPT_REPORT},
 	KVCTL_COMMON_OPTIONS,
 };
@@ -105,6 +107,9 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 			break;
 		case OPT_LOGPROBS:
 			gen->opts.gen_flags |= KVD_GEN_LOGPROBS;
+			break;
+		case OPT_IGNORE_EOS:
+			gen->opts.gen_flags |= KVD_GEN_IGNORE_EOS;
 			break;
 		case OPT_REPORT:
 			gen->report = optarg;

@@ -34,6 +34,7 @@ static const struct verb verbs[] = {
 	 "      --min-p P        choose among tokens at least P times the likeliest\n"
 	 "      --seed N         same seed, same answer (default 0)\n"
 	 "      --stop TEXT      end before this text; may be repeated\n"
+	 "      --ignore-eos     go on after the model's end token\n"
 	 "      --logprobs       with --json: the logarithm of each token's probability\n"
 	 "      --report FILE    write the object of --json to FILE as well\n"
 	 "\nExamples:\n"
