@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/x86/x86.h"
+
+#define GEMM_INT(isa)                                                                    \
+	do {                                                                             \
+		ops->act = kv_act_##isa;                                                 \
+		ops->gemm[KV_FORM_NIB_SYM] = kv_gemm_nib_sym_##isa;                      \
+		ops->gemm[KV_FORM_NIB_MIN] = kv_gemm_nib_min_##isa;                      \
+		ops->gemm[KV_FORM_NIB_MIN32] = kv_gemm_nib_min32_##isa;                  \
+		ops->gemm[KV_FORM_BYTE_SYM] = kv_gemm_byte_sym_##isa;                    \
+		ops->gemm[KV_FORM_BYTE_MIN] = kv_gemm_byte_min_##isa;                    \
+		ops->gemm[KV_FORM_BYTE_MIN32] = kv_gemm_byte_min32_##isa;                \
+		ops->gemm[KV_FORM_BYTE_HALF] = kv_gemm_byte_half_##isa;                  \
+	} while (0)
+
+#define FLOATS(isa)                                                                      \
+	do {                                                                             \
+		ops->gemm[KV_FORM_F32] = kv_gemm_f32_##isa;                              \
+		ops->gemm[KV_FORM_F16] = kv_gemm_f16_##isa;                              \
+		ops->gemm[KV_FORM_BF16] = kv_gemm_bf16_##isa;                            \
+		ops->span = kv_span_##isa;                                               \
+		ops->merge = kv_merge_##isa;                                             \
+		ops->rms_norm = kv_rms_norm_##isa;                                       \
+		ops->silu_mul = kv_silu_mul_##isa;                                       \
+		ops->logits = kv_logits_##isa;                                           \
+		ops->rope = kv_rope_##isa;                                               \
+		ops->store = kv_store_##isa;                                             \
+	} while (0)
+
+void kv_cpu_ops_avx2(struct kv_cpu_ops *ops)
+{
+	GEMM_INT(avx2);
+	FLOATS(avx2);
+}
+
+void kv_cpu_ops_avx512(struct kv_cpu_ops *ops)
+{
+	GEMM_INT(avx512);
+	FLOATS(avx512);
+}
+
+void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops)
+{
+	GEMM_INT(avx512vnni);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The x86 kernels, declared by the function types of the table. A file ends in the name of
+ * its bundle, is compiled for that bundle only, and is entered only through the table.
+ */
+#ifndef KVD_KERNELS_X86_X86_H
+#define KVD_KERNELS_X86_X86_H
+
+#include "kernels/cpu/ops.h"
+
+#define KV_DECLARE_GEMM_INT(isa)                                                         \
+	kv_act_fn kv_act_##isa;                                                          \
+	kv_gemm_fn kv_gemm_nib_sym_##isa, kv_gemm_nib_min_##isa,                         \
+		kv_gemm_nib_min32_##isa;                                                 \
+	kv_gemm_fn kv_gemm_byte_sym_##isa, kv_gemm_byte_min_##isa;                       \
+	kv_gemm_fn kv_gemm_byte_min32_##isa, kv_gemm_byte_half_##isa
+
+#define KV_DECLARE_FLOAT(isa)                                                            \
+	kv_gemm_fn kv_gemm_f32_##isa, kv_gemm_f16_##isa, kv_gemm_bf16_##isa;             \
+	kv_span_fn kv_span_##isa;                                                        \
+	kv_merge_fn kv_merge_##isa;                                                      \
+	kv_rms_norm_fn kv_rms_norm_##isa;                                                \
+	kv_silu_mul_fn kv_silu_mul_##isa;                                                \
+	kv_logits_fn kv_logits_##isa;                                                    \
+	kv_rope_fn kv_rope_##isa;                                                        \
+	kv_store_fn kv_store_##isa
+
+KV_DECLARE_GEMM_INT(avx2);
+KV_DECLARE_GEMM_INT(avx512);
+KV_DECLARE_GEMM_INT(avx512vnni);
+KV_DECLARE_FLOAT(avx2);
+KV_DECLARE_FLOAT(avx512);
+
+#endif
