@@ -115,6 +115,9 @@ START_TEST(mistakes)
 			      "enable_prefix_caching = perhaps\n"
 			      "gpu_memory_utilization = 0.9\n"
 			      "max_num_seqs = 4\n"
+			      "gpu_memory_utilization = 90%\n"
+			      "gpu_memory_utilization = nan\n"
+			      "gpu_memory_utilization = 0%\n"
 			      "block_size = 32\n"
 			      "[sheduler]\n"
 			      "max_num_seqs = 0\n"
@@ -156,23 +159,27 @@ START_TEST(mistakes)
 		"t.conf:12: [cache] gpu_memory_utilization: 0.9 is out of range (only 0): "
 		"this build has no GPU backend; use kv_cache_memory\n"
 		"t.conf:13: [cache] max_num_seqs: unknown key; it belongs to [scheduler]\n"
-		"t.conf:15: [sheduler]: unknown section; did you mean [scheduler]?\n"
-		"t.conf:18: [scheduler] max_num_seqs: 0 is out of range (1 to 4096)\n"
-		"t.conf:19: [scheduler] max_num_seqs: \"-1\" is not a number\n"
-		"t.conf:20: [scheduler] max_num_seqs: \"0x10\" is not a number\n"
-		"t.conf:21: neither a [section] nor a key = value\n"
-		"t.conf:22: no key before the =\n"
-		"t.conf:23: a colon or semicolon in the name of a key\n"
-		"t.conf:24: text after the section's ]\n"
-		"t.conf:25: section without ]\n"
-		"t.conf:27: [cpu] affinity: \"3-1\" is not a list of CPUs such as 0-3,6\n"
-		"t.conf:28: [cpu] affinity: \"1024\" is not a list of CPUs such as 0-3,6\n"
-		"t.conf:29: [cpu] affinity: \"1,\" is not a list of CPUs such as 0-3,6\n"
-		"t.conf:30: [cpu] zzzz: unknown key\n"
-		"t.conf:32: [model] tensor_parallel_size: 2 is out of range (only 1): this "
+		"t.conf:14: [cache] gpu_memory_utilization: 90% is out of range (only 0): "
+		"this build has no GPU backend; use kv_cache_memory\n"
+		"t.conf:15: [cache] gpu_memory_utilization: \"nan\" is not a share such as "
+		"0.9 or 90%\n"
+		"t.conf:18: [sheduler]: unknown section; did you mean [scheduler]?\n"
+		"t.conf:21: [scheduler] max_num_seqs: 0 is out of range (1 to 4096)\n"
+		"t.conf:22: [scheduler] max_num_seqs: \"-1\" is not a number\n"
+		"t.conf:23: [scheduler] max_num_seqs: \"0x10\" is not a number\n"
+		"t.conf:24: neither a [section] nor a key = value\n"
+		"t.conf:25: no key before the =\n"
+		"t.conf:26: a colon or semicolon in the name of a key\n"
+		"t.conf:27: text after the section's ]\n"
+		"t.conf:28: section without ]\n"
+		"t.conf:30: [cpu] affinity: \"3-1\" is not a list of CPUs such as 0-3,6\n"
+		"t.conf:31: [cpu] affinity: \"1024\" is not a list of CPUs such as 0-3,6\n"
+		"t.conf:32: [cpu] affinity: \"1,\" is not a list of CPUs such as 0-3,6\n"
+		"t.conf:33: [cpu] zzzz: unknown key\n"
+		"t.conf:35: [model] tensor_parallel_size: 2 is out of range (only 1): this "
 		"build runs a model on one device\n"
-		"t.conf:33: [model] path: \"\\x1b[31m\" has control characters\n");
-	ck_assert_uint_eq(got.report.n_errors, 27);
+		"t.conf:36: [model] path: \"\\x1b[31m\" has control characters\n");
+	ck_assert_uint_eq(got.report.n_errors, 29);
 	ck_assert_uint_eq(config.cache.block_size, 32);
 	ck_assert_uint_eq(config.scheduler.max_num_seqs, 128);
 	ck_assert_str_eq(config.model.path, "");
@@ -296,6 +303,22 @@ START_TEST(shipped_file_covers_the_table)
 }
 END_TEST
 
+/* What --help-config prints is that file without its introduction. */
+START_TEST(help_is_the_shipped_file)
+{
+	char *text = file_text("etc/kvd.conf"), *help;
+	size_t len;
+	FILE *out = open_memstream(&help, &len);
+
+	config_print_help(out);
+	fclose(out);
+	ck_assert_ptr_nonnull(strstr(text, "\n[daemon]"));
+	ck_assert_str_eq(strstr(text, "\n[daemon]") + 1, help);
+	free(text);
+	free(help);
+}
+END_TEST
+
 START_TEST(shipped_file_uncommented_is_the_default)
 {
 	char *text = file_text("etc/kvd.conf"), *before = printed(), *after;
@@ -378,6 +401,7 @@ int main(void)
 	tcase_add_test(tcase, options);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
 	tcase_add_test(tcase, shipped_file_covers_the_table);
+	tcase_add_test(tcase, help_is_the_shipped_file);
 	tcase_add_test(tcase, shipped_file_uncommented_is_the_default);
 	tcase_add_test(tcase, manual_names_each_key);
 	tcase_add_test(tcase, printed_is_read_back);

@@ -293,11 +293,11 @@ START_TEST(ring_leaves_no_descriptor)
 }
 END_TEST
 
-static void deny_io_uring(int error)
+static void deny(unsigned int syscall_nr, int error)
 {
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, syscall_nr, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned int)error),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
@@ -309,12 +309,12 @@ static void deny_io_uring(int error)
 }
 
 /* Runs in a child: a filter cannot be taken back. Return: exit status. */
-static int child_with_filter(int error)
+static int child_without_setup(int error)
 {
 	struct loop *l;
 	const char *step = "";
 
-	deny_io_uring(error);
+	deny(SYS_io_uring_setup, error);
 	unsetenv("KVD_IO_BACKEND");
 	if (loop_new(&l, LOOP_BACKEND_IO_URING) != -error)
 		return 1;
@@ -328,19 +328,56 @@ static int child_with_filter(int error)
 	return 0;
 }
 
-START_TEST(auto_falls_back_to_epoll)
+/* A ring that cannot be restricted is not used. Nor does epoll need its newest call. */
+static int child_without_register(int error)
 {
-	static const int errors[] = {EPERM, ENOSYS, EACCES, ENOMEM};
+	struct loop_timer stop = {0};
+	const char *step = "";
+
+	deny(SYS_io_uring_register, error);
+	deny(SYS_epoll_pwait2, error);
+	unsetenv("KVD_IO_BACKEND");
+	if (loop_new(&loop, LOOP_BACKEND_AUTO) != 0)
+		return 1;
+	if (loop_backend_of(loop) != LOOP_BACKEND_EPOLL)
+		return 2;
+	if (have_uring && (loop_fallback(loop, &step) != -error ||
+			   strcmp(step, "IORING_REGISTER_RESTRICTIONS") != 0))
+		return 3;
+	if (loop_timer_start(loop, &stop, loop_now(loop) + MS / 2, 0, stop_run) != 0 ||
+	    run() != 7)
+		return 4;
+	loop_free(loop);
+	return 0;
+}
+
+static void expect_child(int (*child)(int), int argument)
+{
 	int status;
 	pid_t pid = fork();
 
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0)
-		_exit(child_with_filter(errors[_i]));
+		_exit(child(argument));
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status));
 	if (WEXITSTATUS(status) != 77)
 		ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+
+START_TEST(auto_falls_back_to_epoll)
+{
+	static const int errors[] = {EPERM, ENOSYS, EACCES, ENOMEM};
+
+	expect_child(child_without_setup, errors[_i]);
+}
+END_TEST
+
+START_TEST(unrestricted_ring_is_not_used)
+{
+	static const int errors[] = {EPERM, ENOSYS};
+
+	expect_child(child_without_register, errors[_i]);
 }
 END_TEST
 
@@ -368,6 +405,7 @@ int main(void)
 	tcase_add_loop_test(tcase, free_with_everything_armed, 0, 2);
 	tcase_add_loop_test(tcase, ring_leaves_no_descriptor, 0, 2);
 	tcase_add_loop_test(tcase, auto_falls_back_to_epoll, 0, 4);
+	tcase_add_loop_test(tcase, unrestricted_ring_is_not_used, 0, 2);
 	tcase_add_test(tcase, ring_is_restricted);
 	tcase_add_test(tcase, environment_chooses);
 	return run_suite(suite, tcase);
