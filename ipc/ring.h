@@ -261,9 +261,10 @@ bool ring_client_pending(const struct ring_client *r);
  * ring_client_arm() - before sleeping on fd_complete
  * @want_sq: also wake when the full SQ has room
  *
- * Return: RING_OK: sleep; RING_BUSY: a CQE, or room, is there.
+ * From here on the daemon signals. What came before it may not have: look once
+ * more with ring_client_pending() or ring_client_sq_space(), then sleep.
  */
-enum ring_status ring_client_arm(struct ring_client *r, bool want_sq);
+void ring_client_arm(struct ring_client *r, bool want_sq);
 
 /* After waking. Empties the doorbell if @drain. */
 void ring_client_disarm(struct ring_client *r, bool drain);

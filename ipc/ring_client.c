@@ -196,7 +196,7 @@ enum ring_status ring_client_take(struct ring_client *r, struct kvd_cqe *ret_cqe
 	return RING_OK;
 }
 
-enum ring_status ring_client_arm(struct ring_client *r, bool want_sq)
+void ring_client_arm(struct ring_client *r, bool want_sq)
 {
 	uint32_t flags = KVD_CLIENT_NEED_WAKEUP;
 
@@ -208,11 +208,6 @@ enum ring_status ring_client_arm(struct ring_client *r, bool want_sq)
 	shm_full_barrier();
 	if (cq_full(r))
 		doorbell_signal_submit(r->fd_submit);
-	if (ring_client_pending(r) || (want_sq && ring_client_sq_space(r) > 0)) {
-		set_flags(r, 0);
-		return RING_BUSY;
-	}
-	return RING_OK;
 }
 
 void ring_client_disarm(struct ring_client *r, bool drain)

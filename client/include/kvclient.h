@@ -303,7 +303,7 @@ KVC_API int kvc_chat_stream(struct kvc_client *client, const struct kvc_message 
  * @logprobs:  [cap] of each; the first is 0. Or NULL
  * @ret_usage: counts and times, or NULL
  *
- * Return: number of tokens; if it is above @cap only @cap were written.
+ * Return: number of tokens; if it is above @cap, nothing was written.
  */
 KVC_API int kvc_score(struct kvc_client *client, const struct kvc_input *input,
 		      uint32_t flags, uint32_t *tokens, float *logprobs, size_t cap,
@@ -314,7 +314,7 @@ KVC_API int kvc_score(struct kvc_client *client, const struct kvc_input *input,
  * @flags:  KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
  * @tokens: [cap]
  *
- * Return: number of tokens; if it is above @cap only @cap were written.
+ * Return: number of tokens; if it is above @cap, nothing was written.
  */
 KVC_API int kvc_tokenize(struct kvc_client *client, const struct kvc_input *input,
 			 uint32_t flags, uint32_t *tokens, size_t cap);
@@ -324,7 +324,7 @@ KVC_API int kvc_tokenize(struct kvc_client *client, const struct kvc_input *inpu
  * @flags: KVD_SQE_SKIP_SPECIAL, or 0
  * @text:  [cap] bytes, not terminated
  *
- * Return: bytes of the text; if above @cap only @cap were written.
+ * Return: bytes of the text; if it is above @cap, nothing was written.
  */
 KVC_API int kvc_detokenize(struct kvc_client *client, const uint32_t *tokens, size_t n,
 			   uint32_t flags, char *text, size_t cap);
@@ -400,7 +400,9 @@ static inline void *kvc_cqe_get_data(const struct kvd_cqe *cqe)
  * Preparing only notes what is wanted and cannot fail: a mistake shows in the
  * CQE. Inputs and options must stay as they are until kvc_ring_submit() has taken
  * the entry; outputs must stay until the final CQE, which is when they are
- * written. user_data is not touched.
+ * written. If the output does not fit, res is -ENOBUFS and usage.detail the bytes
+ * that the daemon needed: 8 for each token of SCORE, 4 of TOKENIZE, 1 for each
+ * byte of DETOKENIZE. user_data is not touched.
  */
 KVC_API void kvc_prep_nop(struct kvc_sqe *sqe);
 KVC_API void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,
@@ -413,7 +415,11 @@ KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *inpu
 KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
 				 uint32_t flags, char *text, size_t cap);
 
-/* Cancel the requests of this ring that carry this user_data. */
+/*
+ * Cancel the request of this ring that carries this user_data; of several, the one
+ * submitted last. It ends with -ECANCELED unless it had just ended. res of the
+ * CANCEL: 1, or -ENOENT.
+ */
 KVC_API void kvc_prep_cancel(struct kvc_sqe *sqe, uint64_t target);
 
 /**

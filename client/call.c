@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Blocking calls. Each takes a hidden ring out of the client's pool for its time,
+ * so calls of several threads run side by side and none sees another's
+ * completions. The pool grows on demand up to what the daemon grants; then calls
+ * wait for one to come back. A ring whose request did not end in good order is
+ * closed instead of given back.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+#include "ipc/proto.h"
+
+#define HIDDEN_SQ    4u
+#define HIDDEN_CQ    256u
+#define HIDDEN_BYTES (256u << 10)
+
+/* The idle ring that is large enough, or else any, or NULL. */
+static struct kvc_ring *take_idle(struct kvc_client *c, uint64_t in, uint64_t out)
+{
+	struct kvc_ring **at, *r;
+
+	for (at = &c->idle; *at; at = &(*at)->next_idle)
+		if ((*at)->in.size >= in && (*at)->out.size >= out)
+			break;
+	if (!*at)
+		at = &c->idle;
+	r = *at;
+	if (r)
+		*at = r->next_idle;
+	return r;
+}
+
+static uint64_t hidden_size(uint64_t need)
+{
+	uint64_t size = HIDDEN_BYTES;
+
+	while (size < need && size < KVD_MAX_ARENA_BYTES)
+		size *= 2;
+	return size;
+}
+
+static void drop_hidden(struct kvc_client *c, struct kvc_ring *r)
+{
+	kvc_ring_close(r);
+	pthread_mutex_lock(&c->pool_lock);
+	c->n_hidden--;
+	pthread_cond_signal(&c->pool_cond);
+	pthread_mutex_unlock(&c->pool_lock);
+}
+
+static void put_hidden(struct kvc_client *c, struct kvc_ring *r)
+{
+	if (r->in_flight || r->faulty || r->has_cqe || r->sqe_head != r->sqe_tail) {
+		drop_hidden(c, r);
+		return;
+	}
+	pthread_mutex_lock(&c->pool_lock);
+	r->next_idle = c->idle;
+	c->idle = r;
+	pthread_cond_signal(&c->pool_cond);
+	pthread_mutex_unlock(&c->pool_lock);
+}
+
+/* A ring for a call that needs that much arena. Return: 0 or the error. */
+static int get_hidden(struct kvc_client *c, uint64_t in, uint64_t out,
+		      struct kvc_ring **ret)
+{
+	struct kvc_ring *r;
+	int rc;
+
+	if (in > KVD_MAX_ARENA_BYTES || out > KVD_MAX_ARENA_BYTES)
+		return kvc_fail(-E2BIG, "the request is larger than %u bytes",
+				KVD_MAX_ARENA_BYTES);
+	pthread_mutex_lock(&c->pool_lock);
+	for (;;) {
+		r = take_idle(c, in, out);
+		if (r && r->in.size >= in && r->out.size >= out) {
+			pthread_mutex_unlock(&c->pool_lock);
+			*ret = r;
+			return 0;
+		}
+		if (!r)
+			c->n_hidden++;
+		pthread_mutex_unlock(&c->pool_lock);
+
+		/* None, or one too small: its place goes to a larger one. */
+		kvc_ring_close(r);
+		rc = ring_open(c, ret, HIDDEN_SQ, HIDDEN_CQ, hidden_size(in),
+			       hidden_size(out));
+		if (rc >= 0)
+			return 0;
+		pthread_mutex_lock(&c->pool_lock);
+		c->n_hidden--;
+		if (rc != KVD_E_QUOTA || c->n_hidden == 0) {
+			/* Whoever waits for a ring may have been waiting for this. */
+			pthread_cond_broadcast(&c->pool_cond);
+			pthread_mutex_unlock(&c->pool_lock);
+			return rc;
+		}
+		if (!c->idle)
+			pthread_cond_wait(&c->pool_cond, &c->pool_lock);
+	}
+}
+
+/* One request with one CQE. Return: its res, or why there is none. */
+static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
+		       int64_t timeout_ns, struct kvd_cqe_usage *ret_usage)
+{
+	const struct kvd_cqe *cqe;
+	struct kvc_ring *r;
+	int rc;
+
+	rc = client_check(c);
+	if (rc >= 0)
+		rc = get_hidden(c, input_bytes(sqe), output_bytes(sqe), &r);
+	if (rc < 0)
+		return rc;
+
+	*kvc_ring_get_sqe(r) = *sqe;
+	rc = kvc_ring_submit(r);
+	if (rc >= 0)
+		rc = kvc_ring_wait_cqe(r, &cqe, timeout_ns);
+	if (rc >= 0) {
+		rc = cqe->res;
+		if (ret_usage)
+			*ret_usage = cqe->u.usage;
+		if (rc < 0)
+			kvc_fail_status(rc, cqe->u.usage.detail);
+		kvc_ring_cqe_seen(r);
+	}
+	put_hidden(c, r);
+	return rc;
+}
+
+int kvc_ping(struct kvc_client *c, int64_t timeout_ns)
+{
+	struct kvc_sqe sqe = {.opcode = KVD_OP_NOP};
+	int rc;
+
+	rc = call_simple(c, &sqe, timeout_ns, NULL);
+	if (rc == -ETIME)
+		return kvc_fail(rc, "kvd does not answer");
+	return rc;
+}
+
+int kvc_score(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
+	      uint32_t *tokens, float *logprobs, size_t cap,
+	      struct kvd_cqe_usage *ret_usage)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct kvc_sqe sqe = {0};
+	int rc;
+
+	kvc_prep_score(&sqe, input, flags, tokens, logprobs, cap);
+	rc = call_simple(c, &sqe, -1, &usage);
+	if (ret_usage)
+		*ret_usage = usage;
+	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 8) : rc;
+}
+
+int kvc_tokenize(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
+		 uint32_t *tokens, size_t cap)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct kvc_sqe sqe = {0};
+	int rc;
+
+	kvc_prep_tokenize(&sqe, input, flags, tokens, cap);
+	rc = call_simple(c, &sqe, -1, &usage);
+	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 4) : rc;
+}
+
+int kvc_detokenize(struct kvc_client *c, const uint32_t *tokens, size_t n, uint32_t flags,
+		   char *text, size_t cap)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct kvc_sqe sqe = {0};
+	int rc;
+
+	kvc_prep_detokenize(&sqe, tokens, n, flags, text, cap);
+	rc = call_simple(c, &sqe, -1, &usage);
+	return rc == -ENOBUFS && usage.detail ? (int)usage.detail : rc;
+}
+
+/**
+ * struct collector - a streamed answer being gathered
+ * @shown: bytes of text that the callback got; what follows is an unfinished
+ *         UTF-8 character
+ */
+struct collector {
+	struct kvc_result result;
+	size_t text_cap;
+	size_t token_cap;
+	size_t shown;
+	bool keep;
+	bool logprobs;
+	kvc_piece_fn fn;
+	void *userdata;
+};
+
+static int grow(void **p, size_t *cap, size_t need, size_t each)
+{
+	size_t n = *cap ? *cap : 64;
+	void *q;
+
+	if (need <= *cap)
+		return 0;
+	while (n < need)
+		n *= 2;
+	q = reallocarray(*p, n, each);
+	if (!q)
+		return -ENOMEM;
+	*p = q;
+	*cap = n;
+	return 0;
+}
+
+static int collect_text(struct collector *k, const uint8_t *bytes, size_t len)
+{
+	struct kvc_result *res = &k->result;
+	int rc;
+
+	rc = grow((void **)&res->text, &k->text_cap, res->text_len + len + 1, 1);
+	if (rc < 0)
+		return rc;
+	memcpy(res->text + res->text_len, bytes, len);
+	res->text_len += len;
+	res->text[res->text_len] = 0;
+	return 0;
+}
+
+static int collect_token(struct collector *k, const struct kvd_cqe_token *t)
+{
+	struct kvc_result *res = &k->result;
+	size_t cap = k->token_cap;
+	int rc;
+
+	rc = grow((void **)&res->tokens, &k->token_cap, res->n_tokens + 1,
+		  sizeof(*res->tokens));
+	if (rc >= 0 && k->logprobs)
+		rc = grow((void **)&res->logprobs, &cap, res->n_tokens + 1,
+			  sizeof(*res->logprobs));
+	if (rc < 0)
+		return rc;
+	res->tokens[res->n_tokens] = (uint32_t)t->token;
+	if (k->logprobs)
+		res->logprobs[res->n_tokens] = t->logprob;
+	res->n_tokens++;
+	return 0;
+}
+
+/* Bytes at the end of @s that begin a UTF-8 character and do not finish it. */
+static size_t unfinished(const char *s, size_t len)
+{
+	const uint8_t *p = (const uint8_t *)s;
+	size_t back, need;
+
+	for (back = 1; back <= 3 && back <= len; back++) {
+		if ((p[len - back] & 0xc0) == 0x80)
+			continue;
+		need = p[len - back] >= 0xf0   ? 4
+		       : p[len - back] >= 0xe0 ? 3
+		       : p[len - back] >= 0xc0 ? 2
+					       : 1;
+		return need > back ? back : 0;
+	}
+	return 0;
+}
+
+/*
+ * One streamed CQE: into the result, and to the callback what is whole of its
+ * text. Return: 0; -ECANCELED if the callback wants no more; -ENOMEM.
+ */
+static int collect(struct collector *k, const struct kvd_cqe *cqe)
+{
+	const struct kvd_cqe_token *t = &cqe->u.token;
+	bool has_token = !(cqe->flags & KVD_CQE_PIECE);
+	struct kvc_piece piece;
+	int rc;
+
+	rc = collect_text(k, t->bytes, t->n_bytes);
+	if (rc >= 0 && has_token)
+		rc = collect_token(k, t);
+	if (rc < 0 || !k->fn)
+		return rc;
+
+	piece.token = has_token ? t->token : -1;
+	piece.logprob = t->logprob;
+	piece.text = k->result.text + k->shown;
+	piece.text_len = k->result.text_len - k->shown;
+	piece.text_len -= unfinished(piece.text, piece.text_len);
+	if (!has_token && piece.text_len == 0)
+		return 0;
+	k->shown += piece.text_len;
+	return k->fn(k->userdata, &piece) ? -ECANCELED : 0;
+}
+
+/* Text that never became whole characters is shown as it is, at the end. */
+static int collect_rest(struct collector *k)
+{
+	struct kvc_piece piece = {.token = -1};
+
+	if (!k->fn || k->shown == k->result.text_len)
+		return 0;
+	piece.text = k->result.text + k->shown;
+	piece.text_len = k->result.text_len - k->shown;
+	k->shown = k->result.text_len;
+	return k->fn(k->userdata, &piece) ? -ECANCELED : 0;
+}
+
+/* Gather until the final CQE. After a failure here, cancel and let it end. */
+static int run_stream(struct kvc_ring *r, struct collector *k)
+{
+	const struct kvd_cqe *cqe;
+	struct kvc_sqe *sqe;
+	bool cancelled = false, more;
+	int rc, fail = 0;
+
+	while (r->in_flight > 0 || r->sqe_head != r->sqe_tail) {
+		rc = kvc_ring_wait_cqe(r, &cqe, -1);
+		if (rc < 0)
+			return rc;
+		if (cqe->user_data == 1) { /* the CANCEL's own */
+			kvc_ring_cqe_seen(r);
+			continue;
+		}
+		more = cqe->flags & KVD_CQE_MORE;
+		if (more) {
+			if (!fail)
+				fail = collect(k, cqe);
+		} else {
+			k->result.usage = cqe->u.usage;
+			if (!fail && cqe->res < 0)
+				fail = kvc_fail_status(cqe->res, cqe->u.usage.detail);
+			else if (!fail)
+				fail = collect_rest(k);
+		}
+		kvc_ring_cqe_seen(r);
+		if (fail && more && !cancelled) {
+			cancelled = true;
+			sqe = kvc_ring_get_sqe(r);
+			kvc_prep_cancel(sqe, 0);
+			kvc_sqe_set_data64(sqe, 1);
+			(void)kvc_ring_submit(r);
+		}
+	}
+	return fail;
+}
+
+int kvc_run(struct kvc_client *c, const struct kvc_input *input,
+	    const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
+	    struct kvc_result *ret_result)
+{
+	struct collector k = {.fn = fn, .userdata = userdata};
+	struct kvc_sqe sqe = {0};
+	struct kvc_ring *r;
+	int rc;
+
+	if (ret_result)
+		memset(ret_result, 0, sizeof(*ret_result));
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	kvc_prep_generate(&sqe, input, opts);
+	k.logprobs = opts && opts->size > offsetof(struct kvc_gen_opts, gen_flags) &&
+		     (opts->gen_flags & KVD_GEN_LOGPROBS);
+	rc = get_hidden(c, input_bytes(&sqe), 0, &r);
+	if (rc < 0)
+		return rc;
+
+	*kvc_ring_get_sqe(r) = sqe;
+	rc = kvc_ring_submit(r);
+	if (rc >= 0)
+		rc = collect_text(&k, NULL, 0);
+	if (rc >= 0)
+		rc = run_stream(r, &k);
+	put_hidden(c, r);
+	if (rc == -ECANCELED || rc == -ENOMEM)
+		kvc_fail_status(rc, 0);
+
+	if (ret_result)
+		*ret_result = k.result;
+	else
+		kvc_result_clear(&k.result);
+	return rc < 0 ? rc : 0;
+}
+
+void kvc_result_clear(struct kvc_result *result)
+{
+	free(result->text);
+	free(result->tokens);
+	free(result->logprobs);
+	memset(result, 0, sizeof(*result));
+}
+
+int kvc_generate_stream(struct kvc_client *c, const char *prompt,
+			const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
+			struct kvc_result *ret_result)
+{
+	struct kvc_input in = kvc_text(prompt, strlen(prompt));
+
+	return kvc_run(c, &in, opts, fn, userdata, ret_result);
+}
+
+int kvc_generate(struct kvc_client *c, const char *prompt,
+		 const struct kvc_gen_opts *opts, struct kvc_result *ret_result)
+{
+	return kvc_generate_stream(c, prompt, opts, NULL, NULL, ret_result);
+}
+
+int kvc_chat_stream(struct kvc_client *c, const struct kvc_message *messages, size_t n,
+		    const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
+		    struct kvc_result *ret_result)
+{
+	struct kvc_input in = kvc_messages(messages, n);
+
+	return kvc_run(c, &in, opts, fn, userdata, ret_result);
+}
+
+int kvc_chat(struct kvc_client *c, const struct kvc_message *messages, size_t n,
+	     const struct kvc_gen_opts *opts, struct kvc_result *ret_result)
+{
+	return kvc_chat_stream(c, messages, n, opts, NULL, NULL, ret_result);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completions: taking them off the ring, waiting for them, and making them up
+ * for requests that a vanished daemon left behind.
+ *
+ * Waiting is first polling, for a time that is learned: it doubles when polling
+ * was rewarded and halves when the thread slept anyway, so a client that waits
+ * for tokens soon stops polling and one that exchanges short messages never
+ * sleeps. Then the doorbell, together with the socket, whose end means that the
+ * daemon is gone.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "client/internal.h"
+#include "ipc/barrier.h"
+#include "ipc/base.h"
+#include "ipc/doorbell.h"
+
+/* Looks without cpu_relax(), which alone can take longer than a round trip. */
+#define SPIN_HOT 256
+/* Looks between two looks at the clock. */
+#define SPIN_BATCH 16
+/* The learned time never falls below this part of the full one. */
+#define SPIN_FLOOR_SHIFT 4
+/* Empty peeks between two looks at the socket. */
+#define PEEKS_PER_POLL 1024
+
+/* Copy what the daemon wrote for @q to where the caller wants it. */
+static void copy_output(struct kvc_ring *r, struct request *q, int32_t res)
+{
+	const uint8_t *out = r->ring.out + q->out_off;
+	size_t n = (size_t)res;
+
+	if (q->opcode == KVD_OP_DETOKENIZE) {
+		if (n <= q->out_len && n <= q->cap && q->out)
+			memcpy(q->out, out, n);
+	} else if (q->opcode == KVD_OP_TOKENIZE) {
+		if (n <= q->out_len / 4 && n <= q->cap && q->out)
+			memcpy(q->out, out, 4 * n);
+	} else if (q->opcode == KVD_OP_SCORE) {
+		if (n > q->out_len / 8 || n > q->cap)
+			return;
+		if (q->out)
+			memcpy(q->out, out, 4 * n);
+		if (q->out2)
+			memcpy(q->out2, out + 4 * n, 4 * n);
+	}
+}
+
+/* r->cqe has the wire's user_data. False if no request has it. */
+static bool accept_cqe(struct kvc_ring *r)
+{
+	uint32_t i = (uint32_t)r->cqe.user_data;
+	uint32_t serial = (uint32_t)(r->cqe.user_data >> 32);
+	struct request *q;
+
+	if (i >= r->n_reqs)
+		return false;
+	q = &r->reqs[i];
+	if (!q->used || q->serial != serial)
+		return false;
+
+	r->cqe.user_data = q->user_data;
+	if (r->cqe.flags & KVD_CQE_MORE) {
+		if (r->cqe.u.token.n_bytes > KVD_CQE_BYTES)
+			return false;
+	} else {
+		if (r->cqe.res > 0 && q->out_len)
+			copy_output(r, q, r->cqe.res);
+		request_release(r, q);
+	}
+	return true;
+}
+
+/* Give out a request that was ended on this side. */
+static void take_ended(struct kvc_ring *r)
+{
+	struct request *q = &r->reqs[r->ended_head - 1];
+
+	r->ended_head = q->next;
+	if (!r->ended_head)
+		r->ended_tail = 0;
+	memset(&r->cqe, 0, sizeof(r->cqe));
+	r->cqe.user_data = q->user_data;
+	r->cqe.res = q->res;
+	if (q->opcode == KVD_OP_GENERATE)
+		r->cqe.u.usage.finish_reason = KVD_FINISH_ERROR;
+	request_release(r, q);
+}
+
+/* The daemon is gone: end everything that is not ended yet. */
+static void end_all(struct kvc_ring *r, int res)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->n_reqs; i++)
+		if (r->reqs[i].used && !r->reqs[i].ended)
+			request_end(r, &r->reqs[i], res);
+}
+
+/* Fill r->cqe. Return: 0, -EAGAIN, or the code that ended the ring. */
+static int next_cqe(struct kvc_ring *r)
+{
+	bool dead;
+
+	if (r->has_cqe)
+		return 0;
+	if (r->ended_head) {
+		take_ended(r);
+		r->has_cqe = true;
+		return 0;
+	}
+
+	/* First the verdict, then the look: what came before the end is found. */
+	dead = client_dead(r->client);
+	switch (r->faulty ? RING_EMPTY : ring_client_take(&r->ring, &r->cqe)) {
+	case RING_OK:
+		if (accept_cqe(r)) {
+			r->has_cqe = true;
+			r->n_empty = 0;
+			return 0;
+		}
+		r->faulty = true;
+		break;
+	case RING_FAULT:
+		r->faulty = true;
+		break;
+	default:
+		break;
+	}
+	if (!dead && !r->faulty)
+		return -EAGAIN;
+	end_all(r, r->faulty ? KVD_E_PROTO : -ECONNRESET);
+	if (!r->ended_head)
+		return r->faulty ? KVD_E_PROTO : -ECONNRESET;
+	take_ended(r);
+	r->has_cqe = true;
+	return 0;
+}
+
+int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
+{
+	int rc;
+
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	rc = next_cqe(r);
+	if (rc == -EAGAIN && ++r->n_empty >= PEEKS_PER_POLL) {
+		r->n_empty = 0;
+		if (client_poll_dead(r->client))
+			rc = next_cqe(r);
+	}
+	if (rc == 0)
+		*ret_cqe = &r->cqe;
+	else if (rc != -EAGAIN)
+		kvc_fail_status(rc, 0);
+	return rc;
+}
+
+void kvc_ring_cqe_seen(struct kvc_ring *r)
+{
+	r->has_cqe = false;
+}
+
+/* Poll for a while. True if something is there. */
+static bool spin(struct kvc_ring *r, uint64_t deadline_ns)
+{
+	int64_t full = r->client->spin_ns;
+	uint64_t start, now;
+	int i;
+
+	if (full == 0)
+		return false;
+	for (i = 0; i < SPIN_HOT; i++)
+		if (ring_client_pending(&r->ring))
+			return true;
+
+	start = clock_ns();
+	do {
+		for (i = 0; i < SPIN_BATCH; i++) {
+			if (ring_client_pending(&r->ring)) {
+				r->spin_now =
+					r->spin_now * 2 < full ? r->spin_now * 2 : full;
+				return true;
+			}
+			cpu_relax();
+		}
+		now = clock_ns();
+	} while (now - start < (uint64_t)r->spin_now &&
+		 (!deadline_ns || now < deadline_ns));
+	r->spin_now /= 2;
+	if (r->spin_now < full >> SPIN_FLOOR_SHIFT)
+		r->spin_now = full >> SPIN_FLOOR_SHIFT;
+	return false;
+}
+
+/* Are @n CQEs there to be given out? */
+static bool has_ready(const struct kvc_ring *r, unsigned n)
+{
+	const struct ring_client *c = &r->ring;
+	unsigned have = r->has_cqe;
+	uint64_t pos = c->cq_pos;
+	uint32_t id;
+
+	for (id = r->ended_head; id && have < n; id = r->reqs[id - 1].next)
+		have++;
+	while (have < n &&
+	       shm_load_u64(&c->cq[pos & (c->cq_entries - 1)].seq) == pos + 1) {
+		have++;
+		pos++;
+	}
+	return have >= n;
+}
+
+/*
+ * Sleep until the doorbell, the end of the socket, or the deadline; not at all if
+ * @n CQEs are there. Every CQE signals, so this may return with fewer.
+ */
+static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
+{
+	struct pollfd p[2] = {
+		{.fd = r->ring.fd_complete, .events = POLLIN},
+		{.fd = r->client->sock, .events = POLLRDHUP},
+	};
+	bool want_sq = r->sqe_head != r->sqe_tail && ring_client_sq_space(&r->ring) == 0;
+	struct timespec ts, *tsp = NULL;
+	uint64_t now, left;
+	int rc = 0, err = 0;
+
+	ring_client_arm(&r->ring, want_sq);
+	if (!has_ready(r, n) && !(want_sq && ring_client_sq_space(&r->ring) > 0)) {
+		if (deadline_ns) {
+			now = clock_ns();
+			left = now < deadline_ns ? deadline_ns - now : 0;
+			ts.tv_sec = (time_t)(left / 1000000000u);
+			ts.tv_nsec = (long)(left % 1000000000u);
+			tsp = &ts;
+		}
+		rc = ppoll(p, 2, tsp, NULL);
+		err = errno;
+		if (rc == 0)
+			err = ETIME;
+	} else {
+		rc = 1;
+	}
+	ring_client_disarm(&r->ring, p[0].revents & POLLIN);
+	if (r->epoll_fd >= 0)
+		ring_client_arm(&r->ring, false);
+	if (p[1].revents & (POLLRDHUP | POLLHUP | POLLERR))
+		client_set_dead(r->client);
+	return rc > 0 || err == EINTR ? 0 : -err;
+}
+
+static uint64_t deadline(int64_t timeout_ns)
+{
+	return timeout_ns < 0 ? 0 : clock_ns() + (uint64_t)timeout_ns;
+}
+
+/* Wait for @n CQEs, or as many as can come. Return: 0, -ETIME, -ENODATA, ... */
+static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
+{
+	int rc;
+
+	for (;;) {
+		rc = next_cqe(r);
+		if (rc != 0 && rc != -EAGAIN)
+			return rc;
+		if (has_ready(r, n))
+			return 0;
+		if (r->sqe_head != r->sqe_tail) {
+			if (kvc_ring_submit(r) > 0)
+				continue;
+		} else if (r->in_flight == 0) {
+			return r->has_cqe ? 0 : -ENODATA;
+		}
+		if (!r->has_cqe && spin(r, deadline_ns))
+			continue;
+		rc = sleep_on(r, n, deadline_ns);
+		if (rc == -ETIME && has_ready(r, n))
+			return next_cqe(r);
+		if (rc < 0)
+			return rc;
+		if (client_dead(r->client))
+			return next_cqe(r);
+	}
+}
+
+int kvc_ring_wait_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
+		      int64_t timeout_ns)
+{
+	int rc;
+
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	rc = next_cqe(r);
+	if (rc == -EAGAIN)
+		rc = wait_ready(r, 1, deadline(timeout_ns));
+	if (rc < 0)
+		return kvc_fail_status(rc, 0);
+	*ret_cqe = &r->cqe;
+	return 0;
+}
+
+int kvc_ring_submit_and_wait(struct kvc_ring *r, unsigned n, int64_t timeout_ns)
+{
+	int submitted, rc;
+
+	submitted = kvc_ring_submit(r);
+	if (submitted < 0 && submitted != -EAGAIN && submitted != -ENOBUFS)
+		return submitted;
+	if (n > r->ring.cq_entries)
+		n = r->ring.cq_entries;
+	if (!has_ready(r, n)) {
+		rc = wait_ready(r, n, deadline(timeout_ns));
+		if (rc < 0 && rc != -ENODATA)
+			return kvc_fail_status(rc, 0);
+	}
+	return submitted > 0 ? submitted : 0;
+}
+
+int kvc_ring_event_fd(struct kvc_ring *r)
+{
+	_cleanup_(closep) int epoll_fd = -1;
+	_cleanup_(closep) int wake_fd = -1;
+	struct epoll_event in = {.events = EPOLLIN}, hup = {.events = EPOLLRDHUP};
+
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	if (r->epoll_fd >= 0)
+		return r->epoll_fd;
+	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll_fd < 0)
+		return kvc_fail_status(-errno, 0);
+	if (doorbell_init_submit(&wake_fd) < 0 ||
+	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, r->ring.fd_complete, &in) < 0 ||
+	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &in) < 0 ||
+	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, r->client->sock, &hup) < 0)
+		return kvc_fail_status(-errno, 0);
+
+	/* What lies ready already must show too. */
+	if (has_ready(r, 1))
+		doorbell_signal_submit(wake_fd);
+	r->epoll_fd = fd_steal(&epoll_fd);
+	r->wake_fd = fd_steal(&wake_fd);
+	ring_client_arm(&r->ring, false);
+	if (ring_client_pending(&r->ring))
+		doorbell_signal_submit(r->wake_fd);
+	return r->epoll_fd;
+}
+
+int kvc_ring_event_ack(struct kvc_ring *r)
+{
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	if (r->epoll_fd < 0)
+		return kvc_fail(-EINVAL, "kvc_ring_event_fd() was not called");
+	doorbell_clear_submit(r->wake_fd);
+	doorbell_clear_complete(r->ring.fd_complete);
+	(void)client_poll_dead(r->client);
+	ring_client_arm(&r->ring, false);
+	return 0;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests over the socket: one at a time, told apart by tag, so that an answer
+ * that came too late is not taken for the next one's. Administration calls.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+#include "ipc/fdpass.h"
+#include "ipc/proto.h"
+
+/* Return: 0 when ready, -ETIME, -ECONNRESET. @deadline_ns 0: for ever. */
+static int wait_socket(struct kvc_client *c, short events, uint64_t deadline_ns)
+{
+	struct pollfd p = {.fd = c->sock, .events = events};
+	struct timespec ts, *tsp = NULL;
+	uint64_t now, left;
+	int n;
+
+	for (;;) {
+		if (deadline_ns) {
+			now = clock_ns();
+			left = now < deadline_ns ? deadline_ns - now : 0;
+			ts.tv_sec = (time_t)(left / 1000000000u);
+			ts.tv_nsec = (long)(left % 1000000000u);
+			tsp = &ts;
+		}
+		n = ppoll(&p, 1, tsp, NULL);
+		if (n > 0)
+			return 0;
+		if (n == 0)
+			return -ETIME;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+static int send_request(struct kvc_client *c, const void *msg, size_t len,
+			uint64_t deadline_ns)
+{
+	int rc;
+
+	for (;;) {
+		rc = fdpass_send(c->sock, msg, len, NULL, 0);
+		if (rc == -EPIPE)
+			rc = -ECONNRESET;
+		if (rc != -EAGAIN)
+			return rc;
+		rc = wait_socket(c, POLLOUT, deadline_ns);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+static void close_fds(int *fds, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		fds[i] = fd_close(fds[i]);
+}
+
+/* Receive into c->buf until a packet with @tag comes. */
+static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, int *fds,
+		      size_t *ret_n_fds)
+{
+	struct kvd_msg_hdr h;
+	ssize_t n;
+	int rc;
+
+	for (;;) {
+		n = fdpass_recv_fds(c->sock, c->buf, KVD_MSG_MAX, fds, ret_n_fds);
+		if (n == 0)
+			return -ECONNRESET;
+		if (n == -EAGAIN) {
+			rc = wait_socket(c, POLLIN, deadline_ns);
+			if (rc < 0)
+				return rc;
+			continue;
+		}
+		if (n == -EMSGSIZE || n == -EBADMSG)
+			return KVD_E_PROTO;
+		if (n < 0)
+			return (int)n;
+		if ((size_t)n < sizeof(h)) {
+			close_fds(fds, *ret_n_fds);
+			return KVD_E_PROTO;
+		}
+		memcpy(&h, c->buf, sizeof(h));
+		if (h.tag == tag)
+			return (int)n;
+		close_fds(fds, *ret_n_fds);
+	}
+}
+
+int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
+		    uint16_t reply, int *fds)
+{
+	uint64_t deadline_ns = 0;
+	struct kvd_msg_error err;
+	struct kvd_msg_hdr h;
+	int got[KVD_MSG_MAX_FDS], rc;
+	size_t n_fds = 0, i;
+
+	if (client_dead(c))
+		return kvc_fail_status(-ECONNRESET, 0);
+	if (c->timeout_ns >= 0)
+		deadline_ns = clock_ns() + (uint64_t)c->timeout_ns;
+	if (++c->next_tag == 0)
+		c->next_tag = 1;
+	proto_hdr_init(&h, type, len, c->next_tag, 0);
+	memcpy(msg, &h, sizeof(h));
+
+	rc = send_request(c, msg, len, deadline_ns);
+	if (rc >= 0)
+		rc = recv_reply(c, h.tag, deadline_ns, got, &n_fds);
+	if (rc == -ECONNRESET)
+		client_set_dead(c);
+	if (rc == -ETIME)
+		return kvc_fail(rc, "kvd does not answer");
+	if (rc < 0)
+		return kvc_fail_status(rc, 0);
+
+	memcpy(&h, c->buf, sizeof(h));
+	if (n_fds != (fds && h.type == reply ? KVD_RING_N_FDS : 0)) {
+		close_fds(got, n_fds);
+		return kvc_fail_status(KVD_E_PROTO, 0);
+	}
+	if (h.type == KVD_MSG_ERROR || h.type == KVD_MSG_REJECT) {
+		if (proto_parse_reply(c->buf, (size_t)rc, h.type, sizeof(h), &err,
+				      sizeof(err)) < 0 ||
+		    h.status >= 0)
+			return kvc_fail_status(KVD_E_PROTO, 0);
+		err.text[sizeof(err.text) - 1] = 0;
+		if (!err.text[0])
+			return kvc_fail_status(h.status, err.detail);
+		return kvc_fail(h.status, "%s", err.text);
+	}
+	if (h.type != reply || h.len != (uint32_t)rc) {
+		close_fds(got, n_fds);
+		return kvc_fail_status(KVD_E_PROTO, 0);
+	}
+	for (i = 0; i < n_fds; i++)
+		fds[i] = got[i];
+	return rc;
+}
+
+int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
+	     size_t min, void *ret, size_t size, int *fds)
+{
+	int rc;
+
+	pthread_mutex_lock(&c->ctl_lock);
+	rc = ctl_call_locked(c, msg, len, type, reply, fds);
+	if (rc >= 0 && proto_parse_reply(c->buf, (size_t)rc, reply, min, ret, size) < 0) {
+		if (fds)
+			close_fds(fds, KVD_RING_N_FDS);
+		rc = kvc_fail_status(KVD_E_PROTO, 0);
+	}
+	pthread_mutex_unlock(&c->ctl_lock);
+	return rc < 0 ? rc : 0;
+}
+
+int kvc_stats(struct kvc_client *c, struct kvd_stats *ret_stats)
+{
+	struct kvd_msg_hdr msg;
+	struct kvd_msg_stats_reply reply;
+	uint32_t size = ret_stats->size;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	if (size < sizeof(uint64_t))
+		return kvc_fail(-EINVAL, "kvd_stats.size is not set");
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_STATS, KVD_MSG_STATS_REPLY,
+		      sizeof(struct kvd_msg_hdr) + sizeof(uint64_t), &reply,
+		      sizeof(reply), NULL);
+	if (rc < 0)
+		return rc;
+	if (size > sizeof(reply.stats)) {
+		memset(ret_stats, 0, size);
+		size = sizeof(reply.stats);
+	}
+	memcpy(ret_stats, &reply.stats, size);
+	return 0;
+}
+
+int kvc_clients(struct kvc_client *c, struct kvd_client_info *ret_clients, size_t cap)
+{
+	struct kvd_msg_clients msg;
+	uint64_t after = 0, next;
+	size_t total = 0;
+	int rc, n;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	do {
+		msg = (struct kvd_msg_clients){.after_id = after};
+		pthread_mutex_lock(&c->ctl_lock);
+		rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_CLIENTS,
+				     KVD_MSG_CLIENTS_REPLY, NULL);
+		n = rc < 0 ? rc
+			   : proto_parse_clients(c->buf, (size_t)rc,
+						 total < cap ? ret_clients + total : NULL,
+						 total < cap ? cap - total : 0, &next);
+		pthread_mutex_unlock(&c->ctl_lock);
+		if (rc < 0)
+			return rc;
+		if (n < 0 || (next != 0 && next <= after))
+			return kvc_fail_status(KVD_E_PROTO, 0);
+		total += (size_t)n;
+		after = next;
+	} while (next != 0 && total < INT32_MAX / 2);
+	return (int)total;
+}
+
+int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
+		    struct kvd_flush_counts *ret_counts)
+{
+	struct kvd_msg_flush msg = {0};
+	struct kvd_msg_flush_reply reply;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	if ((domain && strlen(domain) >= sizeof(msg.domain)) ||
+	    (model && strlen(model) >= sizeof(msg.model)))
+		return kvc_fail(-ENAMETOOLONG, "names have at most %u bytes",
+				KVD_NAME_MAX - 1);
+	if (domain)
+		proto_set_string(msg.domain, sizeof(msg.domain), domain);
+	if (model)
+		proto_set_string(msg.model, sizeof(msg.model), model);
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_FLUSH, KVD_MSG_FLUSH_REPLY,
+		      sizeof(reply), &reply, sizeof(reply), NULL);
+	if (rc < 0)
+		return rc;
+	if (ret_counts)
+		*ret_counts = reply.counts;
+	return 0;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Preparing entries: notes what the caller wants, in private memory. Nothing is
+ * looked at before kvc_ring_submit().
+ */
+#include "client/internal.h"
+
+struct kvc_sqe *kvc_ring_get_sqe(struct kvc_ring *r)
+{
+	struct kvc_sqe *sqe;
+
+	if (r->sqe_tail - r->sqe_head >= r->ring.sq_entries)
+		return NULL;
+	sqe = &r->sqes[r->sqe_tail++ & (r->ring.sq_entries - 1)];
+	*sqe = (struct kvc_sqe){.opcode = KVD_OP_NOP};
+	return sqe;
+}
+
+void kvc_sqe_set_data64(struct kvc_sqe *sqe, uint64_t data)
+{
+	sqe->user_data = data;
+}
+
+void kvc_prep_nop(struct kvc_sqe *sqe)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_NOP,
+	};
+}
+
+void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,
+		       const struct kvc_gen_opts *opts)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_GENERATE,
+		.input = *input,
+		.opts = opts,
+	};
+}
+
+void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t flags,
+		    uint32_t *tokens, float *logprobs, size_t cap)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_SCORE,
+		.flags = (uint8_t)flags,
+		.input = *input,
+		.out = tokens,
+		.out2 = logprobs,
+		.cap = cap,
+	};
+}
+
+void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t flags,
+		       uint32_t *tokens, size_t cap)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_TOKENIZE,
+		.flags = (uint8_t)flags,
+		.input = *input,
+		.out = tokens,
+		.cap = cap,
+	};
+}
+
+void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
+			 uint32_t flags, char *text, size_t cap)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_DETOKENIZE,
+		.flags = (uint8_t)flags,
+		.input = kvc_tokens(tokens, n),
+		.out = text,
+		.cap = cap,
+	};
+}
+
+void kvc_prep_cancel(struct kvc_sqe *sqe, uint64_t target)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_CANCEL,
+		.target = target,
+	};
+}

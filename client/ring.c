@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A ring's life: opening, closing, the table of requests in flight.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+#include "ipc/doorbell.h"
+
+#define SQ_DEFAULT  128u
+#define IN_DEFAULT  (4u << 20)
+#define OUT_DEFAULT (1u << 20)
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static int alloc_tables(struct kvc_ring *r)
+{
+	uint32_t n = r->ring.sq_entries, i;
+
+	if (n < r->ring.cq_entries)
+		n = r->ring.cq_entries;
+	n = min_u32(n, KVD_MAX_IN_FLIGHT);
+	if (r->client->server.max_in_flight)
+		n = min_u32(n, r->client->server.max_in_flight);
+
+	r->n_reqs = n;
+	r->reqs = calloc(n, sizeof(*r->reqs));
+	r->sqes = calloc(r->ring.sq_entries, sizeof(*r->sqes));
+	if (!r->reqs || !r->sqes)
+		return -ENOMEM;
+	/* The lowest index first, so that few requests touch few lines. */
+	for (i = 0; i < n; i++)
+		r->reqs[i].next = i + 1 < n ? i + 2 : 0;
+	r->free_req = 1;
+	if (arena_init(&r->in, r->ring.geometry.in_bytes, n) < 0 ||
+	    arena_init(&r->out, r->ring.geometry.out_bytes, n) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+static void link_ring(struct kvc_ring *r)
+{
+	struct kvc_client *c = r->client;
+
+	pthread_mutex_lock(&c->ctl_lock);
+	r->next = c->rings;
+	if (r->next)
+		r->next->prev = r;
+	c->rings = r;
+	pthread_mutex_unlock(&c->ctl_lock);
+}
+
+static void unlink_ring(struct kvc_ring *r)
+{
+	if (r->prev)
+		r->prev->next = r->next;
+	else if (r->client->rings == r)
+		r->client->rings = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+}
+
+int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
+	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes)
+{
+	struct kvd_msg_ring_open msg = {
+		.sq_entries = sq_entries,
+		.cq_entries = cq_entries,
+		.in_bytes = in_bytes,
+		.out_bytes = out_bytes,
+	};
+	struct kvd_msg_ring_opened opened;
+	int fds[KVD_RING_N_FDS], rc;
+	struct kvc_ring *r;
+
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return kvc_fail_status(-ENOMEM, 0);
+	r->client = c;
+	r->epoll_fd = -1;
+	r->wake_fd = -1;
+	r->spin_now = c->spin_ns;
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
+		      sizeof(opened), &opened, sizeof(opened), fds);
+	if (rc < 0) {
+		free(r);
+		return rc;
+	}
+	r->ring_id = opened.ring_id;
+	link_ring(r);
+	rc = ring_client_init(&r->ring, &opened.geometry, fds);
+	if (rc >= 0)
+		rc = alloc_tables(r);
+	if (rc < 0) {
+		kvc_ring_close(r);
+		return kvc_fail_status(rc, 0);
+	}
+	*ret = r;
+	return 0;
+}
+
+void ring_free(struct kvc_ring *r, bool forked)
+{
+	unlink_ring(r);
+	if (forked)
+		ring_client_forget(&r->ring);
+	else
+		ring_client_deinit(&r->ring);
+	fd_close(r->epoll_fd);
+	fd_close(r->wake_fd);
+	arena_deinit(&r->in);
+	arena_deinit(&r->out);
+	free(r->reqs);
+	free(r->sqes);
+	free(r);
+}
+
+/* Round up; what is above the limit stays, for the daemon to refuse. */
+static uint32_t round_entries(uint32_t n, uint32_t max)
+{
+	uint32_t p = 1;
+
+	while (p < n && p < max)
+		p *= 2;
+	return p < n ? n : p;
+}
+
+int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
+		  const struct kvc_ring_opts *opts)
+{
+	struct kvc_ring_opts o = {0};
+	const uint8_t *bytes = (const uint8_t *)opts;
+	size_t i;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	if (opts) {
+		if (opts->size < sizeof(opts->size))
+			return kvc_fail(-EINVAL, "kvc_ring_opts.size is not set");
+		for (i = sizeof(o); i < opts->size; i++)
+			if (bytes[i] != 0)
+				return kvc_fail(-E2BIG, "kvc_ring_opts of a version that "
+							"this library does not know");
+		memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+	}
+	o.sq_entries = round_entries(o.sq_entries ? o.sq_entries : SQ_DEFAULT,
+				     KVD_MAX_SQ_ENTRIES);
+	if (!o.cq_entries)
+		o.cq_entries = min_u32(o.sq_entries, KVD_MAX_CQ_ENTRIES / 4) * 4;
+	o.cq_entries = round_entries(o.cq_entries, KVD_MAX_CQ_ENTRIES);
+	if (!o.in_bytes)
+		o.in_bytes = IN_DEFAULT;
+	if (!o.out_bytes)
+		o.out_bytes = OUT_DEFAULT;
+	if (o.in_bytes > KVD_MAX_ARENA_BYTES || o.out_bytes > KVD_MAX_ARENA_BYTES)
+		return kvc_fail(KVD_E_QUOTA, "an arena has at most %u bytes",
+				KVD_MAX_ARENA_BYTES);
+	return ring_open(c, ret_ring, o.sq_entries, o.cq_entries,
+			 align_up(o.in_bytes, 4096), align_up(o.out_bytes, 4096));
+}
+
+void kvc_ring_close(struct kvc_ring *r)
+{
+	struct kvd_msg_ring_close msg = {0};
+	struct kvd_msg_hdr reply;
+	struct kvc_client *c;
+	bool forked;
+
+	if (!r)
+		return;
+	c = r->client;
+	forked = client_forked(c);
+	msg.ring_id = r->ring_id;
+	if (!forked && !client_dead(c))
+		(void)ctl_call(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
+			       KVD_MSG_RING_CLOSED, sizeof(reply), &reply, sizeof(reply),
+			       NULL);
+	if (!forked)
+		pthread_mutex_lock(&c->ctl_lock);
+	ring_free(r, forked);
+	if (!forked)
+		pthread_mutex_unlock(&c->ctl_lock);
+}
+
+void request_release(struct kvc_ring *r, struct request *q)
+{
+	assert(q->used);
+	if (q->in_len)
+		arena_free(&r->in, q->in_off, q->in_len);
+	if (q->out_len)
+		arena_free(&r->out, q->out_off, q->out_len);
+	q->used = false;
+	q->ended = false;
+	q->in_len = 0;
+	q->out_len = 0;
+	q->next = r->free_req;
+	r->free_req = (uint32_t)(q - r->reqs) + 1;
+	r->in_flight--;
+}
+
+void request_end(struct kvc_ring *r, struct request *q, int res)
+{
+	uint32_t id = (uint32_t)(q - r->reqs) + 1;
+
+	q->res = res;
+	q->ended = true;
+	q->next = 0;
+	if (r->ended_tail)
+		r->reqs[r->ended_tail - 1].next = id;
+	else
+		r->ended_head = id;
+	r->ended_tail = id;
+	if (r->wake_fd >= 0)
+		doorbell_signal_submit(r->wake_fd);
+}
+
+unsigned kvc_ring_in_flight(const struct kvc_ring *r)
+{
+	return r->in_flight;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From prepared entries to the shared ring: sizes, copies into the input arena,
+ * room in the output arena, the wire form. A mistake in an entry becomes its
+ * final CQE; want of room leaves it prepared.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+
+/* No input is larger than its arena, so this stands for "too large" safely. */
+#define TOO_LARGE (2 * (uint64_t)KVD_MAX_ARENA_BYTES)
+
+/* Options as this library knows them. Return: 0, -EINVAL, -E2BIG. */
+static int read_gen_opts(struct kvc_gen_opts *dst, const struct kvc_gen_opts *src)
+{
+	const uint8_t *bytes = (const uint8_t *)src;
+	size_t i;
+
+	memset(dst, 0, sizeof(*dst));
+	if (!src)
+		return 0;
+	if (src->size < sizeof(src->size))
+		return -EINVAL;
+	for (i = sizeof(*dst); i < src->size; i++)
+		if (bytes[i] != 0)
+			return -E2BIG;
+	memcpy(dst, src, src->size < sizeof(*dst) ? src->size : sizeof(*dst));
+	if (dst->n_stop > KVD_MAX_STOP || dst->input_flags > UINT8_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+static uint64_t params_bytes(const struct kvc_gen_opts *o)
+{
+	uint64_t n = sizeof(struct kvd_gen_params);
+	uint32_t i;
+
+	for (i = 0; i < o->n_stop; i++)
+		n += sizeof(uint32_t) + strnlen(o->stop[i], KVD_MAX_STOP_LEN + 1);
+	return n;
+}
+
+static uint64_t chat_bytes(const struct kvc_message *m, size_t n)
+{
+	uint64_t total = 0;
+	size_t i, role, content;
+
+	if (n > KVD_MAX_CHAT_MESSAGES)
+		return TOO_LARGE;
+	for (i = 0; i < n; i++) {
+		role = strlen(m[i].role);
+		content = strlen(m[i].content);
+		if (role > KVD_MAX_ARENA_BYTES || content > KVD_MAX_ARENA_BYTES)
+			return TOO_LARGE;
+		total += 8 + role + content;
+	}
+	return total < TOO_LARGE ? total : TOO_LARGE;
+}
+
+static uint64_t data_bytes(const struct kvc_input *in)
+{
+	if (in->kind == KVD_INPUT_CHAT)
+		return chat_bytes(in->data, in->n);
+	if (in->n > KVD_MAX_ARENA_BYTES)
+		return TOO_LARGE;
+	return in->kind == KVD_INPUT_TOKENS ? in->n * sizeof(uint32_t) : in->n;
+}
+
+uint64_t input_bytes(const struct kvc_sqe *sqe)
+{
+	struct kvc_gen_opts o;
+	uint64_t params = 0;
+
+	if (sqe->opcode == KVD_OP_GENERATE && read_gen_opts(&o, sqe->opts) == 0)
+		params = align_up(params_bytes(&o), 4);
+	return params + data_bytes(&sqe->input);
+}
+
+static uint64_t element_bytes(uint8_t opcode)
+{
+	switch (opcode) {
+	case KVD_OP_SCORE:
+		return 8;
+	case KVD_OP_TOKENIZE:
+		return 4;
+	case KVD_OP_DETOKENIZE:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+uint64_t output_bytes(const struct kvc_sqe *sqe)
+{
+	uint64_t each = element_bytes(sqe->opcode), cap = sqe->cap, bound;
+
+	if (each == 0)
+		return 0;
+	/*
+	 * A generous caller does not use the arena up: tokens are no more than
+	 * bytes, and a few that a template or the vocabulary adds.
+	 */
+	bound = data_bytes(&sqe->input);
+	if (sqe->input.kind == KVD_INPUT_TOKENS)
+		bound /= sizeof(uint32_t);
+	bound += sqe->input.kind == KVD_INPUT_CHAT ? 1024 : 16;
+	if (each != 1 && cap > bound)
+		cap = bound;
+	return cap < TOO_LARGE ? cap * each : TOO_LARGE;
+}
+
+static uint8_t *put_u32(uint8_t *p, uint32_t v)
+{
+	memcpy(p, &v, sizeof(v));
+	return p + sizeof(v);
+}
+
+static uint8_t *put_bytes(uint8_t *p, const void *src, size_t len)
+{
+	if (len > 0)
+		memcpy(p, src, len);
+	return p + len;
+}
+
+static void write_params(uint8_t *p, const struct kvc_gen_opts *o)
+{
+	struct kvd_gen_params params = {
+		.size = sizeof(params),
+		.flags = o->gen_flags,
+		.max_tokens = o->max_tokens,
+		.top_k = o->top_k,
+		.temperature = o->temperature,
+		.top_p = o->top_p,
+		.min_p = o->min_p,
+		.seed = o->seed,
+		.n_stop = o->n_stop,
+	};
+	uint32_t i, len;
+
+	p = put_bytes(p, &params, sizeof(params));
+	for (i = 0; i < o->n_stop; i++) {
+		len = (uint32_t)strnlen(o->stop[i], KVD_MAX_STOP_LEN + 1);
+		p = put_u32(p, len);
+		p = put_bytes(p, o->stop[i], len);
+	}
+}
+
+static void write_data(uint8_t *p, const struct kvc_input *in, uint64_t len)
+{
+	const struct kvc_message *m = in->data;
+	size_t i, role, content;
+
+	if (in->kind != KVD_INPUT_CHAT) {
+		put_bytes(p, in->data, len);
+		return;
+	}
+	for (i = 0; i < in->n; i++) {
+		role = strlen(m[i].role);
+		content = strlen(m[i].content);
+		p = put_u32(p, (uint32_t)role);
+		p = put_u32(p, (uint32_t)content);
+		p = put_bytes(p, m[i].role, role);
+		p = put_bytes(p, m[i].content, content);
+	}
+}
+
+/* What CANCEL names on the wire; nothing has the user_data of all ones. */
+static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
+{
+	uint64_t wire = UINT64_MAX;
+	uint32_t i, newest = 0;
+	const struct request *q;
+
+	for (i = 0; i < r->n_reqs; i++) {
+		q = &r->reqs[i];
+		if (!q->used || q->user_data != user_data || q->opcode == KVD_OP_CANCEL)
+			continue;
+		if (wire != UINT64_MAX && (int32_t)(q->serial - newest) < 0)
+			continue;
+		newest = q->serial;
+		wire = (uint64_t)q->serial << 32 | i;
+	}
+	return wire;
+}
+
+/* Room for, and a copy of, everything that @sqe names. Return: 0, -errno. */
+static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request *q,
+		   struct kvd_sqe *wire)
+{
+	uint64_t params = 0, data, total, out = output_bytes(sqe);
+	struct kvc_gen_opts o;
+	int rc;
+
+	if (sqe->opcode == KVD_OP_GENERATE) {
+		rc = read_gen_opts(&o, sqe->opts);
+		if (rc < 0)
+			return rc;
+		wire->flags = (uint8_t)o.input_flags;
+		if (sqe->opts)
+			params = params_bytes(&o);
+	}
+	data = data_bytes(&sqe->input);
+	total = align_up(params, 4) + data;
+	if (total > r->in.size || out > r->out.size)
+		return -E2BIG;
+	if (total > 0 && !arena_alloc(&r->in, total, &q->in_off))
+		return -ENOBUFS;
+	q->in_len = (uint32_t)total;
+	if (out > 0 && !arena_alloc(&r->out, out, &q->out_off))
+		return -ENOBUFS;
+	q->out_len = (uint32_t)out;
+
+	if (params > 0) {
+		wire->params_off = q->in_off;
+		wire->params_len = (uint32_t)params;
+		write_params(r->ring.in + wire->params_off, &o);
+	}
+	if (data > 0) {
+		wire->in_off = q->in_off + align_up(params, 4);
+		wire->in_len = (uint32_t)data;
+		write_data(r->ring.in + wire->in_off, &sqe->input, data);
+	}
+	if (out > 0) {
+		wire->out_off = q->out_off;
+		wire->out_len = (uint32_t)out;
+	}
+	return 0;
+}
+
+static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *sqe)
+{
+	struct request *q = &r->reqs[r->free_req - 1];
+
+	r->free_req = q->next;
+	r->in_flight++;
+	q->used = true;
+	q->serial++;
+	q->user_data = sqe->user_data;
+	q->opcode = sqe->opcode;
+	q->out = sqe->out;
+	q->out2 = sqe->out2;
+	q->cap = sqe->cap;
+	return q;
+}
+
+/* One entry. Return: 0: gone; -EAGAIN, -ENOBUFS: no room now. */
+static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
+{
+	struct kvd_sqe wire = {
+		.opcode = sqe->opcode,
+		.flags = sqe->flags,
+		.input = (uint16_t)sqe->input.kind,
+	};
+	struct request *q;
+	int rc = 0;
+
+	if (!r->free_req || (r->ring.sq_pos - r->ring.sq_seen >= r->ring.sq_entries &&
+			     ring_client_sq_space(&r->ring) == 0))
+		return -EAGAIN;
+	/* The last slot stays free for a CANCEL, or nothing could end the rest. */
+	if (r->in_flight + 1 >= r->n_reqs && sqe->opcode != KVD_OP_CANCEL &&
+	    r->n_reqs > 1)
+		return -EAGAIN;
+
+	if (sqe->opcode == KVD_OP_CANCEL)
+		wire.arg = find_target(r, sqe->target);
+	q = request_begin(r, sqe);
+	if (sqe->opcode != KVD_OP_NOP && sqe->opcode != KVD_OP_CANCEL)
+		rc = marshal(r, sqe, q, &wire);
+	if (rc == -ENOBUFS) {
+		request_release(r, q);
+		return rc;
+	}
+	if (rc < 0) {
+		request_end(r, q, rc);
+		return 0;
+	}
+	wire.user_data = (uint64_t)q->serial << 32 | (uint32_t)(q - r->reqs);
+	(void)ring_client_put(&r->ring, &wire);
+	return 0;
+}
+
+int kvc_ring_submit(struct kvc_ring *r)
+{
+	uint64_t before = r->ring.sq_pos;
+	int rc, n = 0;
+
+	rc = client_check(r->client);
+	if (rc >= 0 && r->faulty)
+		rc = kvc_fail_status(KVD_E_PROTO, 0);
+	if (rc < 0)
+		return rc;
+	while (r->sqe_head != r->sqe_tail) {
+		rc = submit_one(r, &r->sqes[r->sqe_head & (r->ring.sq_entries - 1)]);
+		if (rc < 0)
+			break;
+		r->sqe_head++;
+		n++;
+	}
+	if (r->ring.sq_pos != before)
+		ring_client_kick(&r->ring);
+	return n > 0 ? n : rc;
+}

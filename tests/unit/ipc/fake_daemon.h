@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_TESTS_FAKE_DAEMON_H
+#define KVD_TESTS_FAKE_DAEMON_H
+
+/*
+ * A daemon without a model, in a child process: the handshake, rings and every
+ * opcode with answers that can be told in advance. What the tests of libkvclient
+ * and the benchmark of the transport talk to.
+ *
+ * Text tokenizes to its bytes. GENERATE echoes the input, three bytes a token;
+ * all requests advance by one token a round, so short ones overtake long ones.
+ * Inputs that begin with a word do more:
+ *
+ *   "die"   the process exits after three tokens
+ *   "hang"  no token, no end until CANCEL
+ *   "big"   one token with 100 bytes of text
+ *   "slow"  one token in 10 ms
+ *   "fail"  ends with KVD_E_CONTEXT, detail 77
+ *   "bad"   posts a CQE for a request that nobody made
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/**
+ * struct fake_daemon - the child
+ * @max_rings:    granted to each connection
+ * @reject:       answer every HELLO with this status, if not 0
+ * @no_reply:     accept, and say nothing
+ * @spin_ns:      watch the rings so long before sleeping
+ */
+struct fake_daemon {
+	char path[108];
+	char dir[64];
+	pid_t pid;
+	uint32_t max_rings;
+	int reject;
+	bool no_reply;
+	uint64_t spin_ns;
+};
+
+/* Start it; returns when it listens. The caller sets the options before. */
+void fake_daemon_start(struct fake_daemon *d);
+
+/* Kill it and remove its socket. Returns its wait status. */
+int fake_daemon_stop(struct fake_daemon *d);
+
+#endif
