@@ -269,8 +269,9 @@ static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 		rc = next_cqe(r);
 		if (rc != 0 && rc != -EAGAIN)
 			return rc;
+		/* One that came between these two looks must be taken as well. */
 		if (has_ready(r, n))
-			return 0;
+			return next_cqe(r);
 		if (r->sqe_head != r->sqe_tail) {
 			if (kvc_ring_submit(r) > 0)
 				continue;
