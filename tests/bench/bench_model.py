@@ -37,7 +37,7 @@ class Peer:
             self.rate("prefill", 64)
         except (ValueError, BrokenPipeError):
             self.close()
-            self.name += ", without AMX, which crashes in this build"
+            self.name += ", without AMX, which crashes it here"
             self.start(extra=0)
             self.rate("prefill", 64)
 

@@ -3,8 +3,8 @@
 
 usage: peer_llama.py MODEL THREADS FLASH(0|1) CONTEXT EXTRA(0|1)
 
-EXTRA allows the tile registers (AMX) and other repacked weights. A ggml built by gcc 12
-for a CPU with AMX dies of it: the compiler drops half of the tile configuration.
+EXTRA allows the tile registers (AMX) and other repacked weights. On some virtual machines
+that show AMX, ggml dies of an illegal instruction at its first tile load.
 
 Reads commands on stdin and answers each with seconds, one line a command:
   prefill N   a prompt of N tokens into an empty context, in one batch
