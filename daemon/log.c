@@ -15,6 +15,8 @@
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 
+#include "ipc/base.h"
+
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
 #include "daemon/msgid.h"
@@ -185,15 +187,11 @@ static void write_note(const struct log_rate_note *note)
 static bool rate_allows(const struct log_fields *fields)
 {
 	struct log_rate_note note;
-	struct timespec ts;
 	bool allowed;
 
 	if (!fields->has_uid)
 		return true;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	allowed = log_rate_take(&log_state.rate, fields->uid,
-				(uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec,
-				&note);
+	allowed = log_rate_take(&log_state.rate, fields->uid, clock_ns(), &note);
 	if (note.n_suppressed)
 		write_note(&note);
 	return allowed;

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "daemon/container_of.h"
+#include "ipc/base.h"
+
 #include "daemon/loop_backend.h"
 
 #define ACCEPT_PAUSE_NS UINT64_C(100000000)
@@ -126,10 +126,7 @@ uint64_t loop_now(const struct loop *loop)
 
 uint64_t loop_now_refresh(struct loop *loop)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	loop->now_ns = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	loop->now_ns = clock_ns();
 	return loop->now_ns;
 }
 

@@ -11,7 +11,7 @@
 
 #include <check.h>
 
-#include "daemon/container_of.h"
+#include "ipc/base.h"
 #include "tests/unit/daemon/loop_test.h"
 
 struct counter {

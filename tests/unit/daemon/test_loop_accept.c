@@ -20,8 +20,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
-#include "daemon/container_of.h"
 #include "daemon/loop_backend.h"
+#include "ipc/base.h"
 #include "tests/unit/daemon/loop_test.h"
 
 struct door {

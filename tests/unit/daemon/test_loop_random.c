@@ -12,7 +12,7 @@
 
 #include <check.h>
 
-#include "daemon/container_of.h"
+#include "ipc/base.h"
 #include "tests/unit/daemon/loop_test.h"
 
 #define N_PLACES 150
