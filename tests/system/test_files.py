@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 import kvdtest
-from kvdtest import KVD, MODEL, Skip, equal, limit
+from kvdtest import FAILED, KVD, MODEL, Daemon, Skip, equal, limit
 
 REPORT = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|Assertion")
 
@@ -46,10 +46,8 @@ def refused(what, needles, folder, **more):
     equal(status, 1, f"{what}: exit status ({text.strip()[-300:]!r})")
     lines = [line for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
-    for needle in needles:
-        assert needle.lower() in last.lower(), f"{what}: the message does not say {needle!r}: {last!r}"
     about = [line for line in lines if all(n.lower() in line.lower() for n in needles)]
-    equal(len(about), 1, f"{what}: lines about it: {text!r}")
+    equal(len(about), 1, f"{what}: lines that say {needles}: {text!r}")
     assert len(last) < 600, f"{what}: {len(last)} bytes are no clear line"
 
 
@@ -118,10 +116,6 @@ def test_models_that_kvd_does_not_know():
     with tempfile.TemporaryDirectory() as folder:
         refused("architecture", ["lemma"], folder, model=write(
             folder, patched(b"llama", b"lemma", after=b"general.architecture")))
-        refused("pre-tokenizer", ["smallm"], folder, model=write(
-            folder, patched(b"smollm", b"smallm", after=b"tokenizer.ggml.pre")))
-        refused("tokenizer", ["gpt9"], folder, model=write(
-            folder, patched(b"gpt2", b"gpt9", after=b"tokenizer.ggml.model")))
         # Tensor type Q4_1 (3) becomes one that does not exist.
         name = b"blk.0.ffn_down.weight"
         data = image()
@@ -130,26 +124,53 @@ def test_models_that_kvd_does_not_know():
         struct.pack_into("<I", data, at, 77)
         refused("tensor type", ["blk.0.ffn_down.weight", "77"], folder,
                 model=write(folder, data))
-        # Q4_K is known to kvd, but its rows of 256 do not divide this model's.
-        struct.pack_into("<I", data, at, 12)
-        refused("wrong type", ["blk.0.ffn_down.weight"], folder, model=write(folder, data))
         struct.pack_into("<I", data, at, 3)
         struct.pack_into("<Q", data, at + 4, 1 << 62)
         refused("tensor outside", ["blk.0.ffn_down.weight"], folder, model=write(folder, data))
+        # Q4_K is known to kvd, but its blocks of 256 do not divide rows of 576.
+        name = b"blk.0.ffn_up.weight"
+        data = image()
+        struct.pack_into("<I", data, data.index(name) + len(name) + 4 + 2 * 8, 12)
+        refused("wrong type", ["blk.0.ffn_up.weight"], folder, model=write(folder, data))
 
 
-@limit(600)
+def ask(d, *args):
+    """Exit status and message of one client."""
+    done = d.kvctl(*args, status=None)
+    return done.returncode, done.stderr
+
+
+@limit(300)
+def test_unknown_tokenizer():
+    """It serves token ids, names what it does not know, and refuses text."""
+    for new, after in ((b"smallm", b"tokenizer.ggml.pre"), (b"gpt9", b"tokenizer.ggml.model")):
+        with tempfile.TemporaryDirectory() as folder:
+            model = write(folder, patched(b"smollm" if len(new) == 6 else b"gpt2", new, after))
+            with Daemon({"cache.kv_cache_memory": "16M"}, model=model) as d:
+                equal(d.log().count(new.decode()), 1, f"lines that name {new}: {d.log()}")
+                status, message = ask(d, "tokenize", "Hello")
+                equal(status, FAILED, f"exit status of tokenize ({message!r})")
+                assert "tokenizer" in message, message
+
+
+@limit(300)
 def test_unknown_chat_template():
+    """Conversations are refused by name; text is not, nor a template chosen by hand."""
     with tempfile.TemporaryDirectory() as folder:
         data = image()
         begin = data.index(b"tokenizer.chat_template")
         end = begin + 1500
         data[begin:end] = data[begin:end].replace(b"<|im_start|>", b"<|xx_start|>").replace(
             b"<|im_end|>", b"<|xx_end|>")
-        refused("chat template", ["template"], folder, model=write(folder, data))
-        status, text = start(folder, model=write(folder, data),
-                             options=["model.chat_template=plain"])
-        equal(status, None, f"with a template chosen by hand kvd serves: {text[-300:]!r}")
+        model = write(folder, data)
+        with Daemon({"cache.kv_cache_memory": "16M"}, model=model) as d:
+            assert "template" in d.log(), d.log()
+            status, message = ask(d, "generate", "Hello")
+            assert status not in (0, 2) and "template" in message, (status, message)
+            equal(ask(d, "generate", "--raw", "--max-tokens", "2", "Hello")[0], 0, "plain text")
+        with Daemon({"cache.kv_cache_memory": "16M", "model.chat_template": "chatml"},
+                    model=model) as d:
+            equal(ask(d, "generate", "--max-tokens", "2", "Hello")[0], 0, "chosen by hand")
 
 
 @limit(900)
@@ -164,7 +185,7 @@ def test_random_damage():
         for turn in range(kvdtest.rounds(40)):
             # Half the damage in the keys, a quarter each in vocabulary and tensor table.
             low, high = [(0, 2000), (0, 2000), (2000, 1_700_000), (1_765_000, 1_785_664)][turn % 4]
-            at = [rng.randrange(low, high) for _ in range(rng.randrange(1, 9))]
+            at = [rng.randrange(low, high) for _ in range(rng.randrange(1, 4))]
             with open(path, "r+b") as f:
                 for i in at:
                     f.seek(i)

@@ -77,7 +77,10 @@ def test_client_in_a_container():
             if more and subprocess.run([*unshare, *more, "true"], check=False,
                                        capture_output=True).returncode:
                 continue
-            script = (f"mount --bind {d.socket} {inside} && exec chroot {root} {KVCTL} "
+            # Without /proc the loader cannot find libraries beside the program.
+            path = os.path.join(kvdtest.BUILD, "client")
+            script = (f"mount --bind {d.socket} {inside} && export LD_LIBRARY_PATH={path} && "
+                      f"exec chroot {root} {KVCTL} "
                       "-s /run/kvd.sock generate --json --raw --max-tokens 8 'Once upon a time'")
             done = subprocess.run([*unshare, *more, "sh", "-c", script], text=True,
                                   capture_output=True, timeout=60, check=False)
