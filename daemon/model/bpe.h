@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_MODEL_BPE_H
+#define KVD_DAEMON_MODEL_BPE_H
+
+/*
+ * Byte pair merging: turns one piece of bytes into symbols by always merging the adjacent
+ * pair of the lowest rank, leftmost first among equals, until no pair has a rank.
+ *
+ * A symbol is a number. Symbols below n_tokens are the vocabulary's tokens; those above
+ * are byte strings that merges pass through but no token spells. Owns the table of merges
+ * (pair -> rank and result) and, per struct bpe_scratch, the working memory of one run. A
+ * struct bpe is immutable once filled and may serve many threads, each with its own
+ * scratch. Does not know text, pieces or special tokens.
+ *
+ * O(n log n) for a piece of n bytes: a binary heap of candidate pairs over a linked list.
+ *
+ * Source: Sennrich et al., arXiv 1508.07909, as in the GPT-2 release.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BPE_NONE UINT32_MAX
+
+struct bpe_slot {
+	uint32_t left, right;
+	uint32_t rank;
+	uint32_t result;
+};
+
+/* bytes[b] is the symbol of byte b. slots: open addressing, mask + 1 of them, rank
+ * BPE_NONE is empty. */
+struct bpe {
+	uint32_t bytes[256];
+	struct bpe_slot *slots;
+	uint32_t mask;
+};
+
+struct bpe_node {
+	uint32_t symbol; /* BPE_NONE once merged into its left neighbour */
+	uint32_t prev, next;
+};
+
+struct bpe_pair {
+	uint32_t rank;
+	uint32_t left; /* node; with equal ranks the lower one goes first */
+	uint32_t left_symbol, right_symbol;
+};
+
+/* All-zero is empty. */
+struct bpe_scratch {
+	struct bpe_node *nodes;
+	struct bpe_pair *heap;
+	size_t cap; /* bytes of a piece that fit */
+	size_t n_heap;
+};
+
+/* Room for @n_merges; bytes[] is filled with BPE_NONE. Return: 0 or -ENOMEM. */
+int bpe_init(struct bpe *bpe, size_t n_merges);
+void bpe_deinit(struct bpe *bpe);
+/* Adds a merge; of two with one pair the first stays. At most n_merges calls. */
+void bpe_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
+	     uint32_t result);
+
+void bpe_scratch_deinit(struct bpe_scratch *scratch);
+
+/**
+ * bpe_merge - merge one piece
+ * @piece: @len bytes, 1 <= @len < 2^30
+ *
+ * The symbols then are the nodes of scratch->nodes from index 0 on, by next (BPE_NONE ends
+ * the list); node i begins at byte i of the piece.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int bpe_merge(const struct bpe *bpe, struct bpe_scratch *scratch, const uint8_t *piece,
+	      size_t len);
+
+#endif

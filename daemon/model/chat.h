@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_MODEL_CHAT_H
+#define KVD_DAEMON_MODEL_CHAT_H
+
+/*
+ * Messages of a conversation to the token ids that a model was trained to see.
+ *
+ * Model files carry a Jinja program as tokenizer.chat_template. kvd does not run it: it
+ * recognizes the family by marker strings and formats by hand. A template that it does not
+ * recognize makes chat requests fail by a condition that names it; text and token requests
+ * work all the same.
+ *
+ * Families:
+ *   chatml  <|im_start|>ROLE \n CONTENT <|im_end|> \n ... <|im_start|>assistant \n
+ *           A default system message that stands in the template is used when the first
+ *           message's role is not "system".
+ *   plain   the contents, each followed by a newline; for models without a template, when
+ *           the configuration asks for it by chat_template = plain.
+ *
+ * Markers are emitted as ids, and roles and contents are encoded without recognizing
+ * special tokens, so that a message cannot forge one.
+ *
+ * A struct chat_template is immutable once made and may serve any thread; it does not
+ * keep the file. Never logs.
+ */
+
+#include <stddef.h>
+
+#include "daemon/model/gguf.h"
+#include "daemon/model/tokenizer.h"
+
+#define CHAT_MAX_ROLE 32 /* bytes */
+
+/* Conditions, with text in struct gguf_error where one is taken. */
+enum {
+	CHAT_NO_TEMPLATE = 1, /* the model file has none and none is configured */
+	CHAT_UNKNOWN_TEMPLATE = 2,
+	CHAT_BAD_ROLE = 3, /* empty, over CHAT_MAX_ROLE, or other than [A-Za-z0-9_-] */
+	CHAT_NO_MESSAGES = 4,
+	CHAT_TOO_COMPLEX = 5, /* as TOKENIZER_TOO_COMPLEX and TOKENIZER_TOO_LONG */
+};
+
+struct chat_message {
+	const char *role;
+	size_t role_len;
+	const char *content;
+	size_t content_len;
+};
+
+struct chat_template;
+
+/**
+ * chat_template_new - recognize a model's chat format
+ * @ret: on success and on a condition: a template; after a condition chat_encode() answers
+ *	 that condition again
+ * @tok: borrowed for as long as the template lives
+ * @override: name of a family ("chatml", "plain") from the configuration, or NULL
+ * @err: filled on failure and on a condition
+ *
+ * Return: 0; CHAT_NO_TEMPLATE; CHAT_UNKNOWN_TEMPLATE; -EINVAL an @override that names no
+ *	   family, or one whose markers the vocabulary lacks; -ENOMEM.
+ */
+int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
+		      const struct tokenizer *tok, const char *override,
+		      struct gguf_error *err);
+void chat_template_free(struct chat_template *chat);
+
+/* "chatml", "plain", or "none" where chat requests are refused. */
+const char *chat_template_name(const struct chat_template *chat);
+/* What to tell a client whose chat request met a condition of chat_template_new(). */
+const char *chat_template_refusal(const struct chat_template *chat);
+
+/**
+ * chat_encode - append the ids of a conversation, ready for the assistant's answer
+ * @messages: [n], contents of any bytes
+ * @list: appended to; unchanged unless 0 is returned
+ *
+ * Thread: any. Return: 0; one of the conditions above; -ENOMEM.
+ */
+int chat_encode(const struct chat_template *chat, const struct chat_message *messages,
+		size_t n, struct token_list *list);
+
+#endif

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: MIT */
+/* Builds a tokenizer from a model file's metadata. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/model/tokenizer-internal.h"
+#include "daemon/model/utf8.h"
+
+/* Ids are int32_t and a symbol must stay below BPE_NONE with all merges added. */
+#define MAX_TOKENS (1u << 22)
+
+/* ---- strings ---- */
+
+static uint32_t text_hash(const uint8_t *s, size_t len)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
+	return (uint32_t)(h ^ h >> 32);
+}
+
+static bool strings_is(const struct strings *strings, uint32_t i, const uint8_t *s,
+		       size_t len)
+{
+	struct gguf_str str = strings_at(strings, i);
+
+	return str.len == len && !memcmp(str.data, s, len);
+}
+
+static uint32_t *strings_slot(const struct strings *strings, const uint8_t *s, size_t len)
+{
+	uint32_t i = text_hash(s, len) & strings->map_mask;
+
+	while (strings->map[i] && !strings_is(strings, strings->map[i] - 1, s, len))
+		i = (i + 1) & strings->map_mask;
+	return &strings->map[i];
+}
+
+uint32_t strings_find(const struct strings *strings, const uint8_t *s, size_t len)
+{
+	return *strings_slot(strings, s, len) - 1; /* empty gives BPE_NONE */
+}
+
+static int strings_grow_map(struct strings *strings)
+{
+	uint32_t mask = strings->map_mask ? strings->map_mask * 2 + 1 : 1023;
+	struct strings grown = *strings;
+
+	grown.map = calloc((size_t)mask + 1, sizeof(*grown.map));
+	if (!grown.map)
+		return -ENOMEM;
+	grown.map_mask = mask;
+	for (uint32_t i = 0; strings->map && i <= strings->map_mask; i++) {
+		struct gguf_str str;
+
+		if (!strings->map[i])
+			continue;
+		str = strings_at(strings, strings->map[i] - 1);
+		*strings_slot(&grown, (const uint8_t *)str.data, str.len) =
+			strings->map[i];
+	}
+	free(strings->map);
+	*strings = grown;
+	return 0;
+}
+
+/* Appends a string; offsets are 32 bits, which bounds the sum of lengths. */
+static int strings_add(struct strings *strings, const uint8_t *s, size_t len)
+{
+	if (len > UINT32_MAX / 2 - strings->len)
+		return -ENOMEM;
+	if (strings->len + len > strings->cap) {
+		size_t cap = strings->cap ? strings->cap : 4096;
+		uint8_t *data;
+
+		while (cap < strings->len + len)
+			cap *= 2;
+		data = realloc(strings->data, cap);
+		if (!data)
+			return -ENOMEM;
+		strings->data = data;
+		strings->cap = cap;
+	}
+	if (strings->n + 2 > strings->offs_cap) {
+		uint32_t cap = strings->offs_cap ? strings->offs_cap * 2 : 1024;
+		uint32_t *offs = realloc(strings->offs, cap * sizeof(*offs));
+
+		if (!offs)
+			return -ENOMEM;
+		strings->offs = offs;
+		strings->offs_cap = cap;
+	}
+	if (len)
+		memcpy(strings->data + strings->len, s, len);
+	strings->offs[strings->n++] = (uint32_t)strings->len;
+	strings->len += len;
+	strings->offs[strings->n] = (uint32_t)strings->len;
+	return 0;
+}
+
+static int strings_map_last(struct strings *strings)
+{
+	struct gguf_str str = strings_at(strings, strings->n - 1);
+	uint32_t *slot;
+	int r;
+
+	if (!strings->map || strings->n_mapped >= strings->map_mask / 4 * 3) {
+		r = strings_grow_map(strings);
+		if (r < 0)
+			return r;
+	}
+	slot = strings_slot(strings, (const uint8_t *)str.data, str.len);
+	if (!*slot) {
+		*slot = strings->n;
+		strings->n_mapped++;
+	}
+	return 0;
+}
+
+/* The number of a string, which is added when it is new. */
+static int strings_intern(struct strings *strings, const uint8_t *s, size_t len,
+			  uint32_t *ret)
+{
+	uint32_t i = strings_find(strings, s, len);
+	int r;
+
+	if (i == BPE_NONE) {
+		i = strings->n;
+		r = strings_add(strings, s, len);
+		if (r == 0)
+			r = strings_map_last(strings);
+		if (r < 0)
+			return r;
+	}
+	*ret = i;
+	return 0;
+}
+
+/* ---- byte-level text ---- */
+
+/*
+ * Byte-level vocabularies spell each byte as a printable character: those of Latin-1 as
+ * themselves, the others as U+0100 and up in order. Return: the byte or -1.
+ */
+static int byte_of_code(uint32_t code)
+{
+	uint32_t n = 256;
+
+	if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xff))
+		return code == 0xad ? -1 : (int)code;
+	for (uint32_t b = 0; b < 256 && code >= n; b++) {
+		if ((b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad))
+			continue;
+		if (n++ == code)
+			return (int)b;
+	}
+	return -1;
+}
+
+/*
+ * Rewrites a spelled text into the bytes it stands for, never more than @len of them.
+ * Characters that spell nothing stay as they are; then *ret_plain is false, and the text
+ * must not be found by its bytes, since another token may spell the same ones.
+ */
+static size_t unspell(const char *text, size_t len, uint8_t *out, bool *ret_plain)
+{
+	const uint8_t *s = (const uint8_t *)text;
+	size_t pos = 0, n_out = 0;
+
+	*ret_plain = true;
+	while (pos < len) {
+		uint32_t code;
+		int n = utf8_next(s + pos, len - pos, &code);
+		int byte = n > 0 ? byte_of_code(code) : -1;
+
+		if (n <= 0)
+			n = 1;
+		if (byte >= 0) {
+			out[n_out++] = (uint8_t)byte;
+		} else {
+			memcpy(out + n_out, s + pos, (size_t)n);
+			n_out += (size_t)n;
+			*ret_plain = false;
+		}
+		pos += (size_t)n;
+	}
+	return n_out;
+}
+
+/* ---- parts of the file ---- */
+
+struct loader {
+	struct tokenizer *tok;
+	const struct gguf *gguf;
+	struct gguf_error *err;
+	uint8_t *buf; /* one unspelled text */
+	size_t buf_cap;
+};
+
+static int loader_nomem(const struct loader *ld)
+{
+	return gguf_fail(ld->err, ld->gguf, -ENOMEM, "out of memory for the tokenizer");
+}
+
+static int loader_reserve(struct loader *ld, size_t len)
+{
+	uint8_t *buf;
+
+	if (len <= ld->buf_cap)
+		return 0;
+	buf = realloc(ld->buf, len);
+	if (!buf)
+		return -ENOMEM;
+	ld->buf = buf;
+	ld->buf_cap = len;
+	return 0;
+}
+
+static int load_kind(struct loader *ld)
+{
+	struct gguf_str model = {"", 0}, pre = {"", 0};
+	int r;
+
+	r = gguf_get_str(ld->gguf, "tokenizer.ggml.model", &model, ld->err);
+	if (r < 0)
+		return r;
+	if (r > 0)
+		return gguf_fail(ld->err, ld->gguf, -EINVAL,
+				 "key tokenizer.ggml.model is missing");
+	if (!gguf_str_eq(model, "gpt2"))
+		return gguf_fail(
+			ld->err, ld->gguf, -ENOTSUP,
+			"tokenizer.ggml.model %.*s is not supported; supported: gpt2",
+			(int)(model.len < 64 ? model.len : 64), model.data);
+	r = gguf_get_str(ld->gguf, "tokenizer.ggml.pre", &pre, ld->err);
+	if (r < 0)
+		return r;
+	if (r > 0)
+		return gguf_fail(ld->err, ld->gguf, -ENOTSUP,
+				 "key tokenizer.ggml.pre is missing; supported: %s",
+				 pretokenizer_names());
+	r = pretokenizer_new(&ld->tok->pre, pre.data, pre.len);
+	if (r == -ENOTSUP)
+		return gguf_fail(
+			ld->err, ld->gguf, r,
+			"tokenizer.ggml.pre %.*s is not supported; supported: %s",
+			(int)(pre.len < 64 ? pre.len : 64), pre.data,
+			pretokenizer_names());
+	return r < 0 ? loader_nomem(ld) : 0;
+}
+
+static int load_token(struct loader *ld, uint32_t i, struct gguf_str text)
+{
+	struct tokenizer *tok = ld->tok;
+	bool plain;
+	size_t len;
+	int r;
+
+	if (tok->types[i] != TOKEN_NORMAL)
+		return strings_add(&tok->strings, (const uint8_t *)text.data, text.len);
+	r = loader_reserve(ld, text.len);
+	if (r < 0)
+		return r;
+	len = unspell(text.data, text.len, ld->buf, &plain);
+	r = strings_add(&tok->strings, ld->buf, len);
+	return r < 0 || !len || !plain ? r : strings_map_last(&tok->strings);
+}
+
+static int load_tokens(struct loader *ld)
+{
+	struct tokenizer *tok = ld->tok;
+	const struct gguf_kv *tokens, *types = NULL;
+	const uint8_t *cursor;
+	int r;
+
+	r = gguf_get_array(ld->gguf, "tokenizer.ggml.tokens", GGUF_STRING, &tokens,
+			   ld->err);
+	if (r < 0)
+		return r;
+	if (r > 0 || !tokens->n || tokens->n > MAX_TOKENS)
+		return gguf_fail(ld->err, ld->gguf, -EINVAL,
+				 "tokenizer.ggml.tokens is missing, empty or has more "
+				 "than %u tokens",
+				 MAX_TOKENS);
+	r = gguf_get_array(ld->gguf, "tokenizer.ggml.token_type", GGUF_I32, &types,
+			   ld->err);
+	if (r < 0)
+		return r;
+	if (types && types->n != tokens->n)
+		return gguf_fail(ld->err, ld->gguf, -EINVAL,
+				 "tokenizer.ggml.token_type has %llu entries for %llu "
+				 "tokens",
+				 (unsigned long long)types->n,
+				 (unsigned long long)tokens->n);
+	tok->n_tokens = (uint32_t)tokens->n;
+	tok->types = calloc(tok->n_tokens, 1);
+	tok->eog = calloc(tok->n_tokens, 1);
+	if (!tok->types || !tok->eog || strings_grow_map(&tok->strings) < 0)
+		return loader_nomem(ld);
+	cursor = tokens->data;
+	for (uint32_t i = 0; i < tok->n_tokens; i++) {
+		int32_t type = types ? gguf_array_i32(types, i) : TOKEN_NORMAL;
+
+		if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
+			return gguf_fail(ld->err, ld->gguf, -EINVAL,
+					 "token %u has unknown type %d", i, type);
+		tok->types[i] = (uint8_t)type;
+		if (load_token(ld, i, gguf_next_str(&cursor)) < 0)
+			return loader_nomem(ld);
+	}
+	return 0;
+}
+
+/* One line of merges is "LEFT RIGHT", both spelled; a space is never spelled as itself, and
+ * LEFT is not empty. */
+static int load_merge(struct loader *ld, uint32_t rank, struct gguf_str line)
+{
+	struct strings *strings = &ld->tok->strings;
+	uint32_t left, right, result;
+	const char *space;
+	bool plain_left, plain_right;
+	size_t n_left, n_right;
+	int r;
+
+	space = line.len > 2 ? memchr(line.data + 1, ' ', line.len - 2) : NULL;
+	if (!space)
+		return -EINVAL;
+	r = loader_reserve(ld, line.len);
+	if (r < 0)
+		return r;
+	n_left = unspell(line.data, (size_t)(space - line.data), ld->buf, &plain_left);
+	n_right = unspell(space + 1, line.len - (size_t)(space + 1 - line.data),
+			  ld->buf + n_left, &plain_right);
+	if (!plain_left || !plain_right)
+		return 0; /* no text ever consists of these symbols */
+	r = strings_intern(strings, ld->buf, n_left, &left);
+	if (r == 0)
+		r = strings_intern(strings, ld->buf + n_left, n_right, &right);
+	if (r == 0)
+		r = strings_intern(strings, ld->buf, n_left + n_right, &result);
+	if (r == 0)
+		bpe_add(&ld->tok->bpe, left, right, rank, result);
+	return r;
+}
+
+static int load_merges(struct loader *ld)
+{
+	struct tokenizer *tok = ld->tok;
+	const struct gguf_kv *merges;
+	const uint8_t *cursor;
+	int r;
+
+	r = gguf_get_array(ld->gguf, "tokenizer.ggml.merges", GGUF_STRING, &merges,
+			   ld->err);
+	if (r < 0)
+		return r;
+	if (r > 0 || merges->n > MAX_TOKENS)
+		return gguf_fail(
+			ld->err, ld->gguf, -EINVAL,
+			"tokenizer.ggml.merges is missing or has more than %u merges",
+			MAX_TOKENS);
+	if (bpe_init(&tok->bpe, merges->n) < 0)
+		return loader_nomem(ld);
+	for (uint32_t b = 0; b < 256; b++) {
+		uint8_t byte = (uint8_t)b;
+
+		r = strings_intern(&tok->strings, &byte, 1, &tok->bpe.bytes[b]);
+		if (r < 0)
+			return loader_nomem(ld);
+		tok->byte_tokens[b] = tok->bpe.bytes[b] < tok->n_tokens
+					      ? (int32_t)tok->bpe.bytes[b]
+					      : TOKEN_NONE;
+	}
+	cursor = merges->data;
+	for (uint32_t i = 0; i < merges->n; i++) {
+		r = load_merge(ld, i, gguf_next_str(&cursor));
+		if (r == -EINVAL)
+			return gguf_fail(ld->err, ld->gguf, r,
+					 "tokenizer.ggml.merges: entry %u is not two "
+					 "parts with a space between them",
+					 i);
+		if (r < 0)
+			return loader_nomem(ld);
+	}
+	return 0;
+}
+
+static int special_cmp(const void *a, const void *b, void *arg)
+{
+	const struct strings *strings = arg;
+	struct gguf_str sa = strings_at(strings, *(const uint32_t *)a);
+	struct gguf_str sb = strings_at(strings, *(const uint32_t *)b);
+	int r = memcmp(sa.data, sb.data, sa.len < sb.len ? sa.len : sb.len);
+
+	if (r)
+		return r;
+	if (sa.len != sb.len)
+		return sa.len < sb.len ? -1 : 1;
+	return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
+}
+
+static int load_specials(struct loader *ld)
+{
+	struct tokenizer *tok = ld->tok;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < tok->n_tokens; i++)
+		n += tok->types[i] == TOKEN_CONTROL ||
+		     tok->types[i] == TOKEN_USER_DEFINED;
+	tok->specials = calloc((size_t)n + 1, sizeof(*tok->specials));
+	if (!tok->specials)
+		return loader_nomem(ld);
+	for (uint32_t i = 0; i < tok->n_tokens; i++) {
+		struct gguf_str str = strings_at(&tok->strings, i);
+
+		if (tok->types[i] != TOKEN_CONTROL && tok->types[i] != TOKEN_USER_DEFINED)
+			continue;
+		if (!str.len || str.len > SPECIAL_MAX_LEN)
+			continue;
+		tok->specials[tok->n_specials++] = (int32_t)i;
+		tok->special_first[(uint8_t)str.data[0]] = true;
+	}
+	qsort_r(tok->specials, tok->n_specials, sizeof(*tok->specials), special_cmp,
+		&tok->strings);
+	return 0;
+}
+
+/* An optional key that names a token. */
+static int load_id(struct loader *ld, const char *key, int32_t *ret)
+{
+	uint32_t id;
+	int r;
+
+	*ret = TOKEN_NONE;
+	r = gguf_get_u32(ld->gguf, key, &id, ld->err);
+	if (r)
+		return r < 0 ? r : 0;
+	if (id >= ld->tok->n_tokens)
+		return gguf_fail(ld->err, ld->gguf, -EINVAL,
+				 "%s is %u, the vocabulary has %u tokens", key, id,
+				 ld->tok->n_tokens);
+	*ret = (int32_t)id;
+	return 0;
+}
+
+static int load_roles(struct loader *ld)
+{
+	static const char *const eog_texts[] = {
+		"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
+		"<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+	};
+	struct tokenizer *tok = ld->tok;
+	int32_t eot = TOKEN_NONE;
+	int r;
+
+	r = load_id(ld, "tokenizer.ggml.bos_token_id", &tok->bos);
+	if (r == 0)
+		r = load_id(ld, "tokenizer.ggml.eos_token_id", &tok->eos);
+	if (r == 0)
+		r = load_id(ld, "tokenizer.ggml.eot_token_id", &eot);
+	if (r < 0)
+		return r;
+	if (tok->eos != TOKEN_NONE)
+		tok->eog[tok->eos] = 1;
+	if (eot != TOKEN_NONE)
+		tok->eog[eot] = 1;
+	for (size_t i = 0; i < sizeof(eog_texts) / sizeof(eog_texts[0]); i++) {
+		int32_t id = tokenizer_find_special(tok, eog_texts[i]);
+
+		if (id != TOKEN_NONE)
+			tok->eog[id] = 1;
+	}
+	tok->add_bos = pretokenizer_adds_bos(tok->pre);
+	r = gguf_get_bool(ld->gguf, "tokenizer.ggml.add_bos_token", &tok->add_bos,
+			  ld->err);
+	if (r < 0)
+		return r;
+	if (tok->bos == TOKEN_NONE)
+		tok->add_bos = false;
+	return 0;
+}
+
+/* Until it is known, a byte without a token is left out, so this cannot recurse. */
+static int load_replacement(struct loader *ld)
+{
+	struct tokenizer *tok = ld->tok;
+	struct token_list list = {0};
+	int r;
+
+	r = tokenizer_encode(tok, "\xef\xbf\xbd", 3, 0, &list);
+	if (r == 0) {
+		assert(list.n <= 3);
+		tok->n_replacement = (uint32_t)list.n;
+		for (size_t i = 0; i < list.n; i++)
+			tok->replacement[i] = list.ids[i];
+	}
+	token_list_deinit(&list);
+	return r ? loader_nomem(ld) : 0;
+}
+
+int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct gguf_error *err)
+{
+	struct loader ld = {.gguf = gguf, .err = err};
+	int r;
+
+	ld.tok = calloc(1, sizeof(*ld.tok));
+	if (!ld.tok)
+		return loader_nomem(&ld);
+	r = load_kind(&ld);
+	if (r == 0)
+		r = load_tokens(&ld);
+	if (r == 0)
+		r = load_merges(&ld);
+	if (r == 0)
+		r = load_specials(&ld);
+	if (r == 0)
+		r = load_roles(&ld);
+	if (r == 0)
+		r = load_replacement(&ld);
+	free(ld.buf);
+	if (r < 0) {
+		tokenizer_free(ld.tok);
+		return r;
+	}
+	*ret = ld.tok;
+	return 0;
+}
+
+void tokenizer_free(struct tokenizer *tok)
+{
+	if (!tok)
+		return;
+	free(tok->strings.data);
+	free(tok->strings.offs);
+	free(tok->strings.map);
+	free(tok->types);
+	free(tok->eog);
+	free(tok->specials);
+	bpe_deinit(&tok->bpe);
+	pretokenizer_free(tok->pre);
+	free(tok);
+}
