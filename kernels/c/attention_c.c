@@ -19,8 +19,8 @@ static void span_scores(const struct kv_span *sp, uint32_t i, float *s)
 		for (uint32_t d = 0; d < sp->head_dim; d++)
 			for (uint32_t t = 0; t < n; t++)
 				s[t0 + t] =
-					fmaf(sp->q[i][d], kv_half_to_float(k[d * bt + t]),
-					     s[t0 + t]);
+					fmaf(sp->q[d * KV_SPAN_QUERIES + i],
+					     kv_half_to_float(k[d * bt + t]), s[t0 + t]);
 	}
 }
 

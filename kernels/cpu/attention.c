@@ -89,6 +89,7 @@ static float *tile_out(const struct attn_job *job, const struct tile *t, uint32_
 	       (size_t)(t->head0 + q % t->n_heads) * job->pool->layout.head_dim;
 }
 
+/* Queries side by side for each dim, as kernels take them. */
 static void tile_scale_q(const struct attn_job *job, const struct tile *t, float *dst)
 {
 	uint32_t hd = job->pool->layout.head_dim;
@@ -97,7 +98,7 @@ static void tile_scale_q(const struct attn_job *job, const struct tile *t, float
 		const float *src = tile_q(job, t, q);
 
 		for (uint32_t d = 0; d < hd; d++)
-			dst[q * hd + d] = src[d] * job->args->scale;
+			dst[d * KV_SPAN_QUERIES + q] = src[d] * job->args->scale;
 	}
 }
 
@@ -125,8 +126,7 @@ static uint32_t tile_span(const struct attn_job *job, const struct tile *t, uint
 		n_tok = pos0 + i / t->n_heads + 1 - start;
 		if (n_tok > KV_SPAN)
 			n_tok = KV_SPAN;
-		sp.n_tok[sp.n_q] = n_tok;
-		sp.q[sp.n_q++] = q + i * l->head_dim;
+		sp.n_tok[sp.n_q++] = n_tok;
 	}
 	for (uint32_t i = 0; i * l->block_tokens < n_tok; i++) {
 		uint8_t *block =
@@ -137,6 +137,7 @@ static uint32_t tile_span(const struct attn_job *job, const struct tile *t, uint
 		sp.v[i] =
 			(uint16_t *)(block + kv_layout_v_off(l, job->layer, t->kv_head));
 	}
+	sp.q = q + first;
 	sp.max = res->max + first;
 	sp.sum = res->sum + first;
 	sp.o = res->o + first * l->head_dim;

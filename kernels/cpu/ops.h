@@ -136,8 +136,8 @@ enum {
  */
 struct kv_span {
 	uint32_t n_q, head_dim, block_tokens;
-	uint32_t n_tok[KV_SPAN_QUERIES];   /* 1..KV_SPAN                                */
-	const float *q[KV_SPAN_QUERIES];   /* [head_dim] each, already scaled           */
+	uint32_t n_tok[KV_SPAN_QUERIES]; /* 1..KV_SPAN                                */
+	const float *q; /* [head_dim][KV_SPAN_QUERIES], already scaled: dim by dim */
 	const uint16_t *k[KV_SPAN_BLOCKS]; /* fp16 K planes of the span's blocks        */
 	const uint16_t *v[KV_SPAN_BLOCKS];
 	float *max, *sum; /* [n_q] out                                 */

@@ -17,27 +17,34 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 	const uint16_t *k[4];
 	__m256 acc[4][4];
 
+#pragma GCC unroll 8
 	for (int v = 0; v < nv; v++) {
 		uint32_t t = (iv + v) * 8;
 
 		k[v] = sp->k[t / bt] + t % bt;
+#pragma GCC unroll 12
 		for (int q = 0; q < nq; q++)
 			acc[q][v] = _mm256_setzero_ps();
 	}
 	for (uint32_t d = 0; d < sp->head_dim; d++) {
 		__m256 b[4];
 
+#pragma GCC unroll 12
 		for (int q = 0; q < nq; q++)
-			b[q] = _mm256_set1_ps(sp->q[q0 + q][d]);
+			b[q] = _mm256_set1_ps(sp->q[d * KV_SPAN_QUERIES + q0 + q]);
+#pragma GCC unroll 8
 		for (int v = 0; v < nv; v++) {
 			__m256 kv = _mm256_cvtph_ps(
 				_mm_load_si128((const void *)(k[v] + d * bt)));
 
+#pragma GCC unroll 12
 			for (int q = 0; q < nq; q++)
 				acc[q][v] = _mm256_fmadd_ps(b[q], kv, acc[q][v]);
 		}
 	}
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int v = 0; v < nv; v++)
 			_mm256_store_ps(sp->s + (q0 + q) * KV_SPAN + (iv + v) * 8,
 					acc[q][v]);
@@ -90,7 +97,9 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 	const float *s = sp->s + q0 * KV_SPAN;
 	__m256 acc[4][8];
 
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int d = 0; d < nd; d++)
 			acc[q][d] = _mm256_loadu_ps(o + q * hd + d * 8);
 	while (t0 < t1) {
@@ -101,18 +110,23 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 		for (; t0 < end; t0++, v += hd) {
 			__m256 e[4];
 
+#pragma GCC unroll 12
 			for (int q = 0; q < nq; q++)
 				e[q] = _mm256_set1_ps(s[q * KV_SPAN + t0]);
+#pragma GCC unroll 8
 			for (int d = 0; d < nd; d++) {
 				__m256 x = _mm256_cvtph_ps(
 					_mm_loadu_si128((const void *)(v + d * 8)));
 
+#pragma GCC unroll 12
 				for (int q = 0; q < nq; q++)
 					acc[q][d] = _mm256_fmadd_ps(e[q], x, acc[q][d]);
 			}
 		}
 	}
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int d = 0; d < nd; d++)
 			_mm256_storeu_ps(o + q * hd + d * 8, acc[q][d]);
 }
@@ -143,6 +157,7 @@ INLINE void sums(const struct kv_span *sp, uint32_t q0, int nq, int nd)
 INLINE void span_queries(const struct kv_span *sp, uint32_t q0, int nq, int nv, int nd)
 {
 	scores(sp, q0, nq, nv);
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
 		softmax(sp, q0 + q);
 	sums(sp, q0, nq, nd);

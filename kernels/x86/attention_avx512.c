@@ -17,27 +17,34 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 	const uint16_t *k[8];
 	__m512 acc[12][8];
 
+#pragma GCC unroll 8
 	for (int v = 0; v < nv; v++) {
 		uint32_t t = (iv + v) * 16;
 
 		k[v] = sp->k[t / bt] + t % bt;
+#pragma GCC unroll 12
 		for (int q = 0; q < nq; q++)
 			acc[q][v] = _mm512_setzero_ps();
 	}
 	for (uint32_t d = 0; d < sp->head_dim; d++) {
 		__m512 kv[8];
 
+#pragma GCC unroll 8
 		for (int v = 0; v < nv; v++)
 			kv[v] = _mm512_cvtph_ps(
 				_mm256_load_si256((const void *)(k[v] + d * bt)));
+#pragma GCC unroll 12
 		for (int q = 0; q < nq; q++) {
-			__m512 b = _mm512_set1_ps(sp->q[q0 + q][d]);
+			__m512 b = _mm512_set1_ps(sp->q[d * KV_SPAN_QUERIES + q0 + q]);
 
+#pragma GCC unroll 8
 			for (int v = 0; v < nv; v++)
 				acc[q][v] = _mm512_fmadd_ps(b, kv[v], acc[q][v]);
 		}
 	}
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int v = 0; v < nv; v++)
 			_mm512_store_ps(sp->s + (q0 + q) * KV_SPAN + (iv + v) * 16,
 					acc[q][v]);
@@ -92,7 +99,9 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 	const float *s = sp->s + q0 * KV_SPAN;
 	__m512 acc[12][4];
 
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int d = 0; d < nd; d++)
 			acc[q][d] = _mm512_maskz_loadu_ps(d == nd - 1 ? last : 0xffff,
 							  o + q * hd + d * 16);
@@ -104,18 +113,23 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 		for (; t0 < end; t0++, v += hd) {
 			__m512 x[4];
 
+#pragma GCC unroll 8
 			for (int d = 0; d < nd; d++)
 				x[d] = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(
 					d == nd - 1 ? last : 0xffff, v + d * 16));
+#pragma GCC unroll 12
 			for (int q = 0; q < nq; q++) {
 				__m512 e = _mm512_set1_ps(s[q * KV_SPAN + t0]);
 
+#pragma GCC unroll 8
 				for (int d = 0; d < nd; d++)
 					acc[q][d] = _mm512_fmadd_ps(e, x[d], acc[q][d]);
 			}
 		}
 	}
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
+#pragma GCC unroll 8
 		for (int d = 0; d < nd; d++)
 			_mm512_mask_storeu_ps(o + q * hd + d * 16,
 					      d == nd - 1 ? last : 0xffff, acc[q][d]);
@@ -147,6 +161,7 @@ INLINE void sums(const struct kv_span *sp, uint32_t q0, int nq, int nd)
 INLINE void span_queries(const struct kv_span *sp, uint32_t q0, int nq, int nv, int nd)
 {
 	scores(sp, q0, nq, nv);
+#pragma GCC unroll 12
 	for (int q = 0; q < nq; q++)
 		softmax(sp, q0 + q);
 	sums(sp, q0, nq, nd);

@@ -89,11 +89,69 @@ INLINE int32_t zero_part(const struct kv_gemm *g, struct form form, uint32_t m,
 
 INLINE void finish_rows(const struct kv_gemm *g, uint32_t m, int rows, __m512 f[][2])
 {
+#pragma GCC unroll 6
 	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
 		for (int v = 0; v < 2; v++)
 			row_store(g, m + r, v,
 				  _mm512_mul_ps(f[r][v],
 						_mm512_set1_ps(g->act->scale[m + r])));
+}
+
+/* Add the products of one pass (high or low bytes of activations) over some quads. */
+INLINE void byte_pass(__m512i s[][2], int rows, int quads, const uint8_t *w,
+		      const uint8_t *a, size_t ld)
+{
+#pragma GCC unroll 8
+	for (int q = 0; q < quads; q++) {
+		__m512i w0 = _mm512_load_si512(w + q * 128);
+		__m512i w1 = _mm512_load_si512(w + q * 128 + 64);
+
+#pragma GCC unroll 6
+		for (int r = 0; r < rows; r++) {
+			__m512i b = four_codes(a + r * ld + q * 4);
+
+			s[r][0] = _mm512_dpbusd_epi32(s[r][0], w0, b);
+			s[r][1] = _mm512_dpbusd_epi32(s[r][1], w1, b);
+		}
+	}
+}
+
+/* One group, or one half of it, of all rows. */
+INLINE void byte_group(const struct kv_gemm *g, struct form form, __m512 f[][2], int rows,
+		       const uint8_t *codes, const uint8_t *scales, const uint8_t *act,
+		       uint32_t m, uint32_t group, int half)
+{
+	int quads = form.halves ? 4 : 8;
+	size_t ld = (size_t)g->k * 2;
+	__m512i s[TILE_ROWS][2];
+
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++)
+		s[r][0] = s[r][1] = _mm512_setzero_si512();
+	byte_pass(s, rows, quads, codes + half * 512, act + half * 16, ld);
+#pragma GCC unroll 6
+	for (int r = 0; r < rows; r++) {
+		s[r][0] = _mm512_slli_epi32(s[r][0], 7);
+		s[r][1] = _mm512_slli_epi32(s[r][1], 7);
+		if (!form.has_min) {
+			__m512i z =
+				_mm512_set1_epi32(zero_part(g, form, m + r, group, half));
+
+			s[r][0] = _mm512_sub_epi32(s[r][0], z);
+			s[r][1] = _mm512_sub_epi32(s[r][1], z);
+		}
+	}
+	byte_pass(s, rows, quads, codes + half * 512, act + 32 + half * 16, ld);
+#pragma GCC unroll 2
+	for (int v = 0; v < 2; v++) {
+		__m512 d = scale_load(form, scales, half, v);
+
+#pragma GCC unroll 6
+		for (int r = 0; r < rows; r++)
+			f[r][v] =
+				_mm512_fmadd_ps(_mm512_cvtepi32_ps(s[r][v]), d, f[r][v]);
+	}
 }
 
 /* rows rows from m against byte codes; record: bytes from one group's scales to the next. */
@@ -104,57 +162,26 @@ INLINE void byte_tile(const struct kv_gemm *g, struct form form, const uint8_t *
 	const uint8_t *act = g->act->codes + (size_t)m * g->k * 2;
 	const float *sum = g->act->sum + (size_t)m * (g->k / KV_GROUP);
 	uint32_t n_groups = g->k / KV_GROUP;
-	size_t ld = (size_t)g->k * 2;
-	int n_halves = form.halves ? 2 : 1, quads = 8 / n_halves;
 	__m512 f[TILE_ROWS][2];
 
+#pragma GCC unroll 6
 	for (int r = 0; r < rows; r++)
 		f[r][0] = f[r][1] = _mm512_setzero_ps();
 	for (uint32_t i = 0; i < n_groups; i++) {
-		for (int h = 0; h < n_halves; h++) {
-			__m512i s[TILE_ROWS][2];
+		byte_group(g, form, f, rows, codes, scales, act, m, i, 0);
+		if (form.halves)
+			byte_group(g, form, f, rows, codes, scales, act, m, i, 1);
+		if (form.has_min) {
+			__m512 m0 = scale_load(form, scales, 1, 0);
+			__m512 m1 = scale_load(form, scales, 1, 1);
 
-			for (int r = 0; r < rows; r++)
-				s[r][0] = s[r][1] = _mm512_setzero_si512();
-			for (int pass = 0; pass < 2; pass++) {
-				const uint8_t *a = act + pass * 32 + h * 16;
-				const uint8_t *w = codes + h * 512;
+#pragma GCC unroll 6
+			for (int r = 0; r < rows; r++) {
+				__m512 t = _mm512_set1_ps(sum[(size_t)r * n_groups + i]);
 
-#pragma GCC unroll 8
-				for (int q = 0; q < quads; q++) {
-					__m512i w0 = _mm512_load_si512(w + q * 128);
-					__m512i w1 = _mm512_load_si512(w + q * 128 + 64);
-
-					for (int r = 0; r < rows; r++) {
-						__m512i b =
-							four_codes(a + r * ld + q * 4);
-
-						s[r][0] = _mm512_dpbusd_epi32(s[r][0], w0,
-									      b);
-						s[r][1] = _mm512_dpbusd_epi32(s[r][1], w1,
-									      b);
-					}
-				}
-				for (int r = 0; pass == 0 && r < rows; r++) {
-					for (int v = 0; v < 2; v++)
-						s[r][v] = _mm512_slli_epi32(s[r][v], 7);
-					if (form.has_min)
-						continue;
-					__m512i z = _mm512_set1_epi32(
-						zero_part(g, form, m + r, i, h));
-					for (int v = 0; v < 2; v++)
-						s[r][v] = _mm512_sub_epi32(s[r][v], z);
-				}
+				f[r][0] = _mm512_fmadd_ps(t, m0, f[r][0]);
+				f[r][1] = _mm512_fmadd_ps(t, m1, f[r][1]);
 			}
-			for (int r = 0; r < rows; r++)
-				add_scaled(f[r], s[r], form, scales, h);
-		}
-		for (int r = 0; form.has_min && r < rows; r++) {
-			__m512 t = _mm512_set1_ps(sum[(size_t)r * n_groups + i]);
-
-			for (int v = 0; v < 2; v++)
-				f[r][v] = _mm512_fmadd_ps(
-					t, scale_load(form, scales, 1, v), f[r][v]);
 		}
 		act += 64;
 		codes += codes_step;

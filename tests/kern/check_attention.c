@@ -18,14 +18,16 @@ static void span_new(struct span_mem *s, uint32_t n_q, uint32_t hd, uint32_t bt,
 {
 	uint32_t last = n_tok[n_q - 1];
 
-	s->q = ck_alloc((size_t)n_q * hd * 4);
-	ck_fill(s->q, (size_t)n_q * hd, wild ? CK_OUTLIERS : CK_NORMAL);
-	for (uint32_t i = 0; i < n_q * hd; i++)
-		s->q[i] *= 1 / sqrtf((float)hd);
 	s->sp = (struct kv_span){.n_q = n_q, .head_dim = hd, .block_tokens = bt};
+	/* Only what the queries need is there. */
+	s->q = ck_alloc(((size_t)(hd - 1) * KV_SPAN_QUERIES + n_q) * 4);
+	ck_fill(s->q, (size_t)(hd - 1) * KV_SPAN_QUERIES + n_q,
+		wild ? CK_OUTLIERS : CK_NORMAL);
+	for (uint32_t i = 0; i < (hd - 1) * KV_SPAN_QUERIES + n_q; i++)
+		s->q[i] *= 1 / sqrtf((float)hd);
+	s->sp.q = s->q;
 	for (uint32_t i = 0; i < n_q; i++) {
 		s->sp.n_tok[i] = n_tok[i];
-		s->sp.q[i] = s->q + i * hd;
 	}
 	for (uint32_t b = 0; b * bt < last; b++) {
 		s->k[b] = ck_alloc((size_t)hd * bt * 2);
@@ -74,7 +76,7 @@ static void span_in_double(const struct span_mem *s, uint32_t i,
 	for (uint32_t t = 0; t < n; t++) {
 		score[t] = 0;
 		for (uint32_t d = 0; d < hd; d++)
-			score[t] += (double)s->sp.q[i][d] *
+			score[t] += (double)s->q[d * KV_SPAN_QUERIES + i] *
 				    kv_half_to_float(s->k[t / bt][d * bt + t % bt]);
 		max = fmax(max, score[t]);
 	}
@@ -124,7 +126,7 @@ static void check_span(const struct ck *ck, uint32_t n_q, uint32_t hd, uint32_t 
 
 		sp.n_q = 1;
 		sp.n_tok[0] = n_tok[i];
-		sp.q[0] = s.sp.q[i];
+		sp.q = s.q + i;
 		one = span_run(ck->ops.span, sp);
 		ck_same("max alone", one.max, want.max + i, 1);
 		ck_same("sum alone", one.sum, want.sum + i, 1);
