@@ -14,6 +14,7 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 			int nv)
 {
 	uint32_t bt = sp->block_tokens;
+	const float *qd = sp->q + q0;
 	const uint16_t *k[4];
 	__m256 acc[4][4];
 
@@ -26,16 +27,16 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 		for (int q = 0; q < nq; q++)
 			acc[q][v] = _mm256_setzero_ps();
 	}
-	for (uint32_t d = 0; d < sp->head_dim; d++) {
+	for (uint32_t d = 0; d < sp->head_dim; d++, qd += KV_SPAN_QUERIES) {
 		__m256 b[4];
 
 #pragma GCC unroll 12
 		for (int q = 0; q < nq; q++)
-			b[q] = _mm256_set1_ps(sp->q[d * KV_SPAN_QUERIES + q0 + q]);
+			b[q] = _mm256_set1_ps(qd[q]);
 #pragma GCC unroll 8
 		for (int v = 0; v < nv; v++) {
 			__m256 kv = _mm256_cvtph_ps(
-				_mm_load_si128((const void *)(k[v] + d * bt)));
+				_mm_load_si128((const void *)(k[v] + (size_t)d * bt)));
 
 #pragma GCC unroll 12
 			for (int q = 0; q < nq; q++)
@@ -107,12 +108,12 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 		const uint16_t *v = sp->v[t0 / bt] + t0 % bt * hd + d0;
 
 		end = end < t1 ? end : t1;
-		for (; t0 < end; t0++, v += hd) {
+		for (const float *e0 = s + t0; t0 < end; t0++, e0++, v += hd) {
 			__m256 e[4];
 
 #pragma GCC unroll 12
 			for (int q = 0; q < nq; q++)
-				e[q] = _mm256_set1_ps(s[q * KV_SPAN + t0]);
+				e[q] = _mm256_set1_ps(e0[q * KV_SPAN]);
 #pragma GCC unroll 8
 			for (int d = 0; d < nd; d++) {
 				__m256 x = _mm256_cvtph_ps(
