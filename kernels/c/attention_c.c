@@ -4,52 +4,88 @@
 
 #include "kernels/c/c.h"
 #include "kernels/c/exp_c.h"
+#include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 
-static void span_scores(const struct kv_span *sp, uint32_t i, float *s)
+/* A plane's halves as floats, once for all queries. */
+static void plane_to_float(const uint16_t *src, float *dst, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		dst[i] = kv_half_to_float(src[i]);
+}
+
+/* How many of the block's tokens, from position t0 of the span on, query i sees. */
+static uint32_t visible(const struct kv_span *sp, uint32_t i, uint32_t t0)
+{
+	uint32_t n = sp->n_tok[i] > t0 ? sp->n_tok[i] - t0 : 0;
+
+	return n < sp->block_tokens ? n : sp->block_tokens;
+}
+
+static void block_scores(const struct kv_span *sp, uint32_t t0, const float *k)
 {
 	uint32_t bt = sp->block_tokens;
 
-	for (uint32_t t0 = 0; t0 < sp->n_tok[i]; t0 += bt) {
-		const uint16_t *k = sp->k[t0 / bt];
-		uint32_t n = sp->n_tok[i] - t0 < bt ? sp->n_tok[i] - t0 : bt;
+	for (uint32_t i = 0; i < sp->n_q; i++) {
+		float *s = sp->s + i * KV_SPAN + t0;
+		uint32_t n = visible(sp, i, t0);
 
 		for (uint32_t t = 0; t < n; t++)
-			s[t0 + t] = 0;
-		for (uint32_t d = 0; d < sp->head_dim; d++)
+			s[t] = 0;
+		for (uint32_t d = 0; d < sp->head_dim; d++) {
+			float q = sp->q[d * KV_SPAN_QUERIES + i];
+
 			for (uint32_t t = 0; t < n; t++)
-				s[t0 + t] =
-					fmaf(sp->q[d * KV_SPAN_QUERIES + i],
-					     kv_half_to_float(k[d * bt + t]), s[t0 + t]);
+				s[t] = kv_fma_c(q, k[d * bt + t], s[t]);
+		}
+	}
+}
+
+static void softmax(const struct kv_span *sp, uint32_t i)
+{
+	float *s = sp->s + i * KV_SPAN, lanes[16] = {0}, max = -INFINITY;
+
+	for (uint32_t t = 0; t < sp->n_tok[i]; t++)
+		max = s[t] > max ? s[t] : max;
+	for (uint32_t t = 0; t < sp->n_tok[i]; t++) {
+		s[t] = kv_exp_c(s[t] - max);
+		lanes[t % 16] += s[t];
+	}
+	sp->max[i] = max;
+	sp->sum[i] = kv_tree_sum_c(lanes);
+}
+
+static void block_sums(const struct kv_span *sp, uint32_t t0, const float *v)
+{
+	uint32_t hd = sp->head_dim;
+
+	for (uint32_t i = 0; i < sp->n_q; i++) {
+		const float *s = sp->s + i * KV_SPAN + t0;
+		float *o = sp->o + i * hd;
+		uint32_t n = visible(sp, i, t0);
+
+		for (uint32_t t = 0; t < n; t++)
+			for (uint32_t d = 0; d < hd; d++)
+				o[d] = kv_fma_c(s[t], v[t * hd + d], o[d]);
 	}
 }
 
 void kv_span_c(const struct kv_span *sp)
 {
-	uint32_t bt = sp->block_tokens;
+	float plane[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n_tok = sp->n_tok[sp->n_q - 1];
 
-	for (uint32_t i = 0; i < sp->n_q; i++) {
-		float *s = sp->s + i * KV_SPAN, *o = sp->o + i * sp->head_dim;
-		float lanes[16] = {0}, max = -INFINITY;
-
-		span_scores(sp, i, s);
-		for (uint32_t t = 0; t < sp->n_tok[i]; t++)
-			max = s[t] > max ? s[t] : max;
-		for (uint32_t t = 0; t < sp->n_tok[i]; t++) {
-			s[t] = kv_exp_c(s[t] - max);
-			lanes[t % 16] += s[t];
-		}
-		sp->max[i] = max;
-		sp->sum[i] = kv_tree_sum_c(lanes);
-
-		for (uint32_t d = 0; d < sp->head_dim; d++)
-			o[d] = 0;
-		for (uint32_t t = 0; t < sp->n_tok[i]; t++) {
-			const uint16_t *v = sp->v[t / bt] + (t % bt) * sp->head_dim;
-
-			for (uint32_t d = 0; d < sp->head_dim; d++)
-				o[d] = fmaf(s[t], kv_half_to_float(v[d]), o[d]);
-		}
+	for (uint32_t t0 = 0; t0 < n_tok; t0 += bt) {
+		plane_to_float(sp->k[t0 / bt], plane, hd * bt);
+		block_scores(sp, t0, plane);
+	}
+	for (uint32_t i = 0; i < sp->n_q; i++)
+		softmax(sp, i);
+	for (uint32_t i = 0; i < sp->n_q * hd; i++)
+		sp->o[i] = 0;
+	for (uint32_t t0 = 0; t0 < n_tok; t0 += bt) {
+		plane_to_float(sp->v[t0 / bt], plane, hd * bt);
+		block_sums(sp, t0, plane);
 	}
 }
 
@@ -60,7 +96,7 @@ void kv_merge_c(float *max, float *sum, float *o, float m, float s, const float 
 	float a = kv_exp_c(*max - top), b = kv_exp_c(m - top);
 
 	*max = top;
-	*sum = fmaf(s, b, *sum * a);
+	*sum = kv_fma_c(s, b, *sum * a);
 	for (uint32_t d = 0; d < head_dim; d++)
-		o[d] = fmaf(p[d], b, o[d] * a);
+		o[d] = kv_fma_c(p[d], b, o[d] * a);
 }

@@ -10,7 +10,7 @@
 #ifndef KVD_KERNELS_C_EXP_C_H
 #define KVD_KERNELS_C_EXP_C_H
 
-#include <math.h>
+#include "kernels/c/fma_c.h"
 
 #include "kernels/half.h"
 
@@ -32,17 +32,17 @@ static inline float kv_exp_c(float x)
 
 	x = KV_EXP_LOW > x ? KV_EXP_LOW : x;
 	x = KV_EXP_HIGH < x ? KV_EXP_HIGH : x;
-	t = fmaf(x, KV_EXP_LOG2E, KV_EXP_MAGIC);
+	t = kv_fma_c(x, KV_EXP_LOG2E, KV_EXP_MAGIC);
 	n = t - KV_EXP_MAGIC;
-	r = fmaf(n, -KV_EXP_LN2_HI, x);
-	r = fmaf(n, -KV_EXP_LN2_LO, r);
-	p = fmaf(r, KV_EXP_C7, KV_EXP_C6);
-	p = fmaf(p, r, KV_EXP_C5);
-	p = fmaf(p, r, KV_EXP_C4);
-	p = fmaf(p, r, KV_EXP_C3);
-	p = fmaf(p, r, 0.5f);
-	p = fmaf(p, r, 1.0f);
-	p = fmaf(p, r, 1.0f);
+	r = kv_fma_c(n, -KV_EXP_LN2_HI, x);
+	r = kv_fma_c(n, -KV_EXP_LN2_LO, r);
+	p = kv_fma_c(r, KV_EXP_C7, KV_EXP_C6);
+	p = kv_fma_c(p, r, KV_EXP_C5);
+	p = kv_fma_c(p, r, KV_EXP_C4);
+	p = kv_fma_c(p, r, KV_EXP_C3);
+	p = kv_fma_c(p, r, 0.5f);
+	p = kv_fma_c(p, r, 1.0f);
+	p = kv_fma_c(p, r, 1.0f);
 	/* The low bits of t are n: moved to the exponent they are 2^n. */
 	return p * kv_float_from_bits((kv_float_bits(t) << 23) + 0x3f800000);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/c/c.h"
+#include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 
 void kv_act_c(const float *x, const struct kv_act *act, uint32_t row)
@@ -48,54 +49,56 @@ void kv_act_c(const float *x, const struct kv_act *act, uint32_t row)
 		sum[g] = (float)(half_sum[2 * g] + half_sum[2 * g + 1]);
 }
 
-enum scale_kind { SCALE_F16, SCALE_F32 };
-
 struct form {
-	bool nibbles, has_min, halves;
-	enum scale_kind scale;
+	bool nibbles, has_min, halves, wide; /* wide: float scales, else fp16 */
 };
 
-static size_t codes_bytes(struct form f)
-{
-	return f.nibbles ? KV_PANEL * KV_GROUP / 2 : KV_PANEL * KV_GROUP;
-}
-
-static size_t record_bytes(struct form f)
-{
-	size_t scale = KV_PANEL * (f.scale == SCALE_F16 ? 2 : 4);
-
-	return codes_bytes(f) + scale * (f.halves ? 2 : 1) + scale * (f.has_min ? 1 : 0);
-}
-
-/* The codes of one record as [32 elements][32 cols] of 16 bits. */
-static void codes_unpack(struct form f, const uint8_t *src, int16_t *dst)
-{
-	for (uint32_t e = 0; e < KV_GROUP; e++) {
-		for (uint32_t c = 0; c < KV_PANEL; c++) {
-			uint8_t b;
-
-			if (f.nibbles) {
-				b = src[e / 8 * 128 + c * 4 + e % 4];
-				b = e % 8 < 4 ? b & 15 : b >> 4;
-			} else {
-				b = src[e / 4 * 128 + c * 4 + e % 4];
-			}
-			dst[e * KV_PANEL + c] = b;
-		}
-	}
-}
-
-static float scale_at(struct form f, const uint8_t *p, uint32_t i)
+static float param_at(struct form f, const uint8_t *p, uint32_t i)
 {
 	uint16_t h;
 	float x;
 
-	if (f.scale == SCALE_F16) {
-		memcpy(&h, p + i * 2, sizeof(h));
-		return kv_half_to_float(h);
+	if (f.wide) {
+		memcpy(&x, p + i * 4, sizeof(x));
+		return x;
 	}
-	memcpy(&x, p + i * 4, sizeof(x));
-	return x;
+	memcpy(&h, p + i * 2, sizeof(h));
+	return kv_half_to_float(h);
+}
+
+/* One group of a panel, laid out for reading: the codes of a column in element order. */
+struct group {
+	int16_t codes[KV_PANEL][KV_GROUP];
+	float scale[2]
+		   [KV_PANEL]; /* of each half; of the group, both are the same         */
+	float min[KV_PANEL];
+};
+
+/* Return: the next record. */
+static const uint8_t *group_unpack(struct form f, const uint8_t *src, struct group *dst)
+{
+	for (uint32_t c = 0; c < KV_PANEL; c++) {
+		for (uint32_t e = 0; e < KV_GROUP; e++) {
+			if (f.nibbles) {
+				uint8_t b = src[e / 8 * 128 + c * 4 + e % 4];
+
+				dst->codes[c][e] = e % 8 < 4 ? b & 15 : b >> 4;
+			} else {
+				dst->codes[c][e] = src[e / 4 * 128 + c * 4 + e % 4];
+			}
+		}
+	}
+	src += f.nibbles ? KV_PANEL * KV_GROUP / 2 : KV_PANEL * KV_GROUP;
+	for (uint32_t h = 0; h < 2; h++)
+		for (uint32_t c = 0; c < KV_PANEL; c++)
+			dst->scale[h][c] =
+				param_at(f, src, (f.halves ? h : 0) * KV_PANEL + c);
+	src += KV_PANEL * (f.wide ? 4 : 2) * (f.halves ? 2 : 1);
+	if (!f.has_min)
+		return src;
+	for (uint32_t c = 0; c < KV_PANEL; c++)
+		dst->min[c] = param_at(f, src, c);
+	return src + KV_PANEL * (f.wide ? 4 : 2);
 }
 
 static void store_row(const struct kv_gemm *g, uint32_t m, const float *f)
@@ -109,26 +112,52 @@ static void store_row(const struct kv_gemm *g, uint32_t m, const float *f)
 	}
 }
 
-/* S of n elements for all columns of a panel. */
-static void dot_panel(const int16_t *w, const int16_t *a, uint32_t n, int32_t minus,
-		      int32_t s[KV_PANEL])
+/* Out of line, where gcc sees a loop and takes PMADDWD for it; inlined it unrolls instead. */
+__attribute__((noinline)) static int32_t dot(const int16_t *w, const int16_t *a,
+					     uint32_t n)
 {
-	for (uint32_t c = 0; c < KV_PANEL; c++)
-		s[c] = -minus;
+	int32_t s = 0;
+
 	for (uint32_t e = 0; e < n; e++)
-		for (uint32_t c = 0; c < KV_PANEL; c++)
-			s[c] += (int32_t)w[e * KV_PANEL + c] * a[e];
+		s += (int32_t)w[e] * a[e];
+	return s;
 }
 
-static inline void gemm_int(const struct kv_gemm *g, struct form form)
+static void add_group(const struct kv_gemm *g, struct form form, const struct group *w,
+		      const int16_t *a, float sum, const int32_t half_sum[2],
+		      float f[KV_PANEL])
+{
+	int32_t zero = form.has_min ? 0 : 1 << g->zero_shift;
+
+	for (uint32_t c = 0; c < KV_PANEL; c++) {
+		const int16_t *q = w->codes[c];
+
+		if (form.halves) {
+			int32_t s0 = dot(q, a, 16) - zero * half_sum[0];
+			int32_t s1 = dot(q + 16, a + 16, 16) - zero * half_sum[1];
+
+			f[c] = kv_fma_c((float)s0, w->scale[0][c], f[c]);
+			f[c] = kv_fma_c((float)s1, w->scale[1][c], f[c]);
+		} else {
+			int32_t s = dot(q, a, 32) - zero * (half_sum[0] + half_sum[1]);
+
+			f[c] = kv_fma_c((float)s, w->scale[0][c], f[c]);
+		}
+		if (form.has_min)
+			f[c] = kv_fma_c(sum, w->min[c], f[c]);
+	}
+}
+
+static void gemm_int(const struct kv_gemm *g, struct form form)
 {
 	uint32_t n_groups = g->k / KV_GROUP;
-	size_t record = record_bytes(form), codes = codes_bytes(form);
-	int16_t *w = (int16_t *)g->scratch;
-	int32_t s[KV_PANEL];
+	struct group *w = (struct group *)g->scratch;
+	const uint8_t *record = g->panel;
 
+	_Static_assert(sizeof(struct group) == KV_GROUP * KV_PANEL * 2 + KV_PANEL * 3 * 4,
+		       "kv_gemm_scratch() holds the groups of a panel");
 	for (uint32_t i = 0; i < n_groups; i++)
-		codes_unpack(form, g->panel + i * record, w + i * KV_GROUP * KV_PANEL);
+		record = group_unpack(form, record, &w[i]);
 
 	for (uint32_t m = g->m0; m < g->m1; m++) {
 		const int16_t *a =
@@ -137,32 +166,9 @@ static inline void gemm_int(const struct kv_gemm *g, struct form form)
 		const int32_t *half_sum = g->act->half_sum + (size_t)m * n_groups * 2;
 		float f[KV_PANEL] = {0};
 
-		for (uint32_t i = 0; i < n_groups; i++) {
-			const uint8_t *scale = g->panel + i * record + codes;
-			const uint8_t *min = scale + (form.scale == SCALE_F16 ? 64 : 128);
-			const int16_t *wg = w + i * KV_GROUP * KV_PANEL;
-			uint32_t n = form.halves ? 2 : 1, len = KV_GROUP / n;
-
-			for (uint32_t h = 0; h < n; h++) {
-				int32_t as = form.halves ? half_sum[2 * i + h]
-							 : half_sum[2 * i] +
-								   half_sum[2 * i + 1];
-
-				if (form.has_min)
-					as = 0;
-				dot_panel(wg + h * len * KV_PANEL,
-					  a + i * KV_GROUP + h * len, len,
-					  as * (1 << g->zero_shift), s);
-				for (uint32_t c = 0; c < KV_PANEL; c++) {
-					float d = scale_at(form, scale, h * KV_PANEL + c);
-
-					f[c] = fmaf((float)s[c], d, f[c]);
-				}
-			}
-			if (form.has_min)
-				for (uint32_t c = 0; c < KV_PANEL; c++)
-					f[c] = fmaf(sum[i], scale_at(form, min, c), f[c]);
-		}
+		for (uint32_t i = 0; i < n_groups; i++)
+			add_group(g, form, &w[i], a + i * KV_GROUP, sum[i],
+				  half_sum + 2 * i, f);
 		for (uint32_t c = 0; c < KV_PANEL; c++)
 			f[c] *= g->act->scale[m];
 		store_row(g, m, f);
@@ -171,37 +177,37 @@ static inline void gemm_int(const struct kv_gemm *g, struct form form)
 
 void kv_gemm_nib_sym_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.nibbles = true, .scale = SCALE_F16});
+	gemm_int(g, (struct form){.nibbles = true});
 }
 
 void kv_gemm_nib_min_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.nibbles = true, .has_min = true, .scale = SCALE_F16});
+	gemm_int(g, (struct form){.nibbles = true, .has_min = true});
 }
 
 void kv_gemm_nib_min32_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.nibbles = true, .has_min = true, .scale = SCALE_F32});
+	gemm_int(g, (struct form){.nibbles = true, .has_min = true, .wide = true});
 }
 
 void kv_gemm_byte_sym_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.scale = SCALE_F16});
+	gemm_int(g, (struct form){0});
 }
 
 void kv_gemm_byte_min_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.has_min = true, .scale = SCALE_F16});
+	gemm_int(g, (struct form){.has_min = true});
 }
 
 void kv_gemm_byte_min32_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.has_min = true, .scale = SCALE_F32});
+	gemm_int(g, (struct form){.has_min = true, .wide = true});
 }
 
 void kv_gemm_byte_half_c(const struct kv_gemm *g)
 {
-	gemm_int(g, (struct form){.halves = true, .scale = SCALE_F32});
+	gemm_int(g, (struct form){.halves = true, .wide = true});
 }
 
 static void gemm_float(const struct kv_gemm *g, float (*get)(const uint8_t *, size_t))
@@ -212,8 +218,9 @@ static void gemm_float(const struct kv_gemm *g, float (*get)(const uint8_t *, si
 
 		for (uint32_t i = 0; i < g->k; i++)
 			for (uint32_t c = 0; c < g->n_cols; c++)
-				f[c] = fmaf(x[i], get(g->panel, (size_t)i * KV_PANEL + c),
-					    f[c]);
+				f[c] = kv_fma_c(x[i],
+						get(g->panel, (size_t)i * KV_PANEL + c),
+						f[c]);
 		store_row(g, m, f);
 	}
 }

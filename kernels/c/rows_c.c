@@ -4,6 +4,7 @@
 
 #include "kernels/c/c.h"
 #include "kernels/c/exp_c.h"
+#include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 
 float kv_tree_sum_c(const float lanes[16])
@@ -23,7 +24,7 @@ void kv_rms_norm_c(const float *x, const float *w, float eps, float *y, uint32_t
 	float lanes[16] = {0}, r;
 
 	for (uint32_t i = 0; i < d; i++)
-		lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);
+		lanes[i % 16] = kv_fma_c(x[i], x[i], lanes[i % 16]);
 	r = 1.0f / sqrtf(kv_tree_sum_c(lanes) / (float)d + eps);
 	for (uint32_t i = 0; i < d; i++)
 		y[i] = x[i] * r * w[i];

@@ -105,10 +105,10 @@ struct kv_gemm {
 	uint8_t *scratch; /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned   */
 };
 
-/* Room for one panel's codes as 16-bit integers. */
+/* Room for one panel's codes as 16-bit integers and three float parameters a group. */
 static inline size_t kv_gemm_scratch(uint32_t k)
 {
-	return (size_t)k * KV_PANEL * 2;
+	return (size_t)k * KV_PANEL * 2 + (size_t)(k / KV_GROUP) * KV_PANEL * 3 * 4;
 }
 
 typedef void kv_gemm_fn(const struct kv_gemm *g);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/c/exp_c.h"
+#include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 
@@ -27,6 +28,35 @@ static void check_exp(void)
 	CK(kv_exp_c(-1e30f) < 1.7e-38f && kv_exp_c(-1e30f) >= 0);
 	CK(isfinite(kv_exp_c(1e30f)) && isfinite(kv_exp_c(INFINITY)));
 	CK(isnan(kv_exp_c(NAN)));
+}
+
+/* Random operands of any size, and products plus an addend half a step below or above. */
+static void check_fma(void)
+{
+	ck_context("fma");
+	for (int i = 0; i < 200000; i++) {
+		float a = ck_normal(), b = ck_normal(), c = ck_normal(), got, want;
+
+		if (i % 4 == 1)
+			c = ldexpf(c, (int)ck_below(60) - 30);
+		if (i % 4 == 2) {
+			a = ldexpf(a, -(int)ck_below(140));
+			b = ldexpf(b, -(int)ck_below(20));
+			c = ldexpf(c, -130 - (int)ck_below(20));
+		}
+		if (i % 4 == 3) {
+			a = 1 + ldexpf((float)ck_below(4096), -23);
+			b = 1 + ldexpf((float)ck_below(4096), -23);
+			c = ldexpf(1 + ldexpf((float)ck_below(4096), -23),
+				   (int)ck_below(50) - 25);
+		}
+		got = kv_fma_c(a, b, c);
+		want = fmaf(a, b, c);
+		ck_same("fma", &got, &want, 1);
+	}
+	CK(kv_fma_c(0x1p100f, 0x1p100f, 1) == INFINITY);
+	CK(isnan(kv_fma_c(INFINITY, 0, 1)) && isnan(kv_fma_c(1, NAN, 1)));
+	CK(signbit(kv_fma_c(-0.0f, 1, -0.0f)) && !signbit(kv_fma_c(-1, 1, 1)));
 }
 
 static void check_rms_norm(const struct ck *ck, uint32_t d, enum ck_pattern p)
@@ -153,6 +183,8 @@ void check_rows(const struct ck *ck)
 {
 	if (!ck->below.act)
 		check_exp();
+	if (!ck->below.act)
+		check_fma();
 	for (uint32_t i = 0; i < N_DIMS; i++) {
 		for (int p = 0; p < CK_N_PATTERNS; p++) {
 			check_rms_norm(ck, dims[i], p);
