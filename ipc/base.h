@@ -17,8 +17,13 @@
 
 #define KVD_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
+/* From an embedded member back to the object that holds it. Refuses a pointer that is not
+ * of the member's own type. */
 #define container_of(ptr, type, member)                                                  \
-	((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+	({                                                                               \
+		__typeof__(((type *)0)->member) *member_ptr_ = (ptr);                    \
+		(type *)(void *)((char *)member_ptr_ - offsetof(type, member));          \
+	})
 
 /* Run on leaving the scope: _cleanup_(freep) char *text = NULL; */
 #define _cleanup_(fn) __attribute__((cleanup(fn)))

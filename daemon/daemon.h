@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_DAEMON_H
+#define KVD_DAEMON_DAEMON_H
+
+/*
+ * The daemon as a whole: every part in the order in which it starts; the end is the
+ * reverse.
+ *
+ *   loop      signals, sockets, timers, the eventfd of the worker
+ *   engine    model, pool, cache, scheduler, worker
+ *   sessions  clients and their rings
+ *   listener  new clients, last of all: whoever connects is served
+ *
+ * Thread: loop, but for what engine.h says of the worker.
+ */
+
+#include "daemon/config.h"
+#include "daemon/engine.h"
+#include "daemon/listener.h"
+#include "daemon/loop.h"
+#include "daemon/session.h"
+
+struct daemon {
+	const struct config *config;
+	struct loop *loop;
+	struct engine engine;
+	struct sessions sessions;
+	struct listener listener;
+	struct loop_signal sigterm, sigint, sighup;
+	struct loop_timer watchdog, status;
+	char status_text[128];
+};
+
+/**
+ * daemon_new() - start everything up to the listening socket
+ * @config: checked; must outlive the daemon
+ *
+ * Says in the log why it failed.
+ *
+ * Return: 0 or -errno.
+ */
+int daemon_new(struct daemon **ret_daemon, const struct config *config);
+
+/* Serve until SIGTERM or SIGINT. Return: 0 or -errno. */
+int daemon_run(struct daemon *daemon);
+
+/* NULL is fine. Return: NULL. */
+struct daemon *daemon_free(struct daemon *daemon);
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The steps: events of the scheduler become tokens and ends of operations, and the next
+ * plan goes to the worker before anything else is done, so that the device does not wait
+ * for the clients. See engine.h; loading is in engine_model.c.
+ */
+#include "daemon/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/engine_model.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "daemon/op.h"
+#include "daemon/session.h"
+#include "ipc/base.h"
+
+static struct op *engine_op(const struct sched_event *event)
+{
+	return (struct op *)(uintptr_t)event->cookie;
+}
+
+static void engine_token(struct engine *engine, const struct sched_event *event)
+{
+	struct op *op = engine_op(event);
+	struct gguf_str piece = {0};
+
+	if (!op->ring || op->stopping)
+		return;
+	/* Control tokens are structure, not text; the end token is delivered without any. */
+	if (engine->tokenizer && !tokenizer_is_control(engine->tokenizer, event->token))
+		piece = tokenizer_piece(engine->tokenizer, event->token);
+	if (op_token(op, event->token, event->logprob, piece.data, piece.len,
+		     loop_now(engine->loop)) ||
+	    op->emit.stopped) {
+		op->stopping = true;
+		sched_cancel(engine->sched, event->id);
+	}
+	/* What a stop string cut off is settled when FINISHED comes. */
+	op_flush(op);
+}
+
+static void engine_scored(const struct sched_event *event)
+{
+	struct op *op = engine_op(event);
+
+	if (op->scores && event->position < op->n_tokens)
+		memcpy(&op->scores[op->n_tokens + event->position], &event->logprob,
+		       sizeof(float));
+}
+
+/* SCORE is complete: put it where the client wants it. */
+static int32_t engine_deliver_scores(struct op *op)
+{
+	size_t bytes = (size_t)op->n_tokens * 8;
+	void *out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
+
+	if (!out)
+		return -EFAULT;
+	memcpy(out, op->scores, bytes);
+	return (int32_t)op->n_tokens;
+}
+
+static void engine_finished(struct engine *engine, const struct sched_event *event)
+{
+	struct op *op = engine_op(event);
+	struct kvd_cqe_usage usage = {
+		.prompt_tokens = event->n_prompt,
+		.cached_tokens = event->n_cached,
+		.generated_tokens = event->n_generated,
+	};
+	int32_t res = (int32_t)event->n_generated;
+
+	op->seq_id = 0;
+	if (!op->ring) {
+		engine->n_cancelled++;
+		op_free(op);
+		return;
+	}
+	op->ring->session->tokens_prompt += event->n_prompt;
+	op->ring->session->tokens_cached += event->n_cached;
+	op->ring->session->tokens_generated += event->n_generated;
+	switch (event->reason) {
+	case SCHED_REASON_CANCELLED:
+		if (op->emit.stopped) {
+			usage.finish_reason = KVD_FINISH_STOP;
+			engine->n_completed++;
+			break;
+		}
+		usage.finish_reason = KVD_FINISH_CANCELLED;
+		res = op->stopping ? -ENOMEM : -ECANCELED;
+		engine->n_cancelled++;
+		break;
+	case SCHED_REASON_ERROR:
+		usage.finish_reason = KVD_FINISH_ERROR;
+		res = event->status == -ENOSPC ? KVD_E_POOL : KVD_E_DEVICE;
+		engine->n_failed++;
+		break;
+	default:
+		if (op->opcode == KVD_OP_SCORE)
+			res = engine_deliver_scores(op);
+		else
+			usage.finish_reason = event->reason == SCHED_REASON_STOP
+						      ? KVD_FINISH_STOP
+						      : KVD_FINISH_LENGTH;
+		engine->n_completed++;
+	}
+	op_end(op, res, &usage, loop_now(engine->loop));
+	op_flush(op);
+}
+
+/* Everything that happened since last time. Handlers may cancel, which adds events. */
+static void engine_drain_events(struct engine *engine)
+{
+	for (;;) {
+		uint32_t n;
+		const struct sched_event *events = sched_events(engine->sched, &n);
+
+		if (!n)
+			return;
+		for (uint32_t i = 0; i < n; i++) {
+			struct sched_event event;
+
+			/* Cancelling may move the array. */
+			events = sched_events(engine->sched, &n);
+			event = events[i];
+			switch (event.kind) {
+			case SCHED_TOKEN:
+				engine_token(engine, &event);
+				break;
+			case SCHED_SCORED:
+				engine_scored(&event);
+				break;
+			case SCHED_FINISHED:
+				engine_finished(engine, &event);
+				break;
+			}
+			sched_events(engine->sched, &n);
+		}
+		sched_clear_events(engine->sched);
+	}
+}
+
+static void engine_step(struct loop_defer *kick)
+{
+	struct engine *engine = container_of(kick, struct engine, kick);
+
+	engine_drain_events(engine);
+	if (engine->worker.busy)
+		return;
+	if (sched_plan(engine->sched, loop_now(engine->loop), &engine->plan)) {
+		plan_result_reset(&engine->result);
+		worker_submit(&engine->worker, &engine->plan, &engine->result);
+	}
+	/* A plan without rows may have given up on a request. */
+	engine_drain_events(engine);
+}
+
+void engine_kick(struct engine *engine)
+{
+	if (engine->sched)
+		loop_defer(engine->loop, &engine->kick, engine_step);
+}
+
+void engine_stepped(struct loop_io *io, uint32_t events)
+{
+	struct engine *engine = container_of(io, struct engine, worker_io);
+
+	(void)events;
+	if (!worker_collect(&engine->worker))
+		return;
+	engine->n_steps++;
+	loop_now_refresh(engine->loop);
+	if (engine->result.status < 0)
+		log_event(LOG_ERR,
+			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
+				     .error = engine->result.status),
+			  "the device failed in a step; its requests end with an error");
+	sched_complete(engine->sched, &engine->plan, &engine->result);
+	engine_step(&engine->kick);
+}
+
+int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
+		   uint64_t *ret_detail)
+{
+	struct sched_refusal refusal = {0};
+	int r;
+
+	desc->cookie = (uint64_t)(uintptr_t)op;
+	if (!desc->n_tokens)
+		return KVD_E_EMPTY;
+	r = sched_add(engine->sched, desc, loop_now(engine->loop), &op->seq_id, &refusal);
+	switch (r) {
+	case 0:
+		engine_kick(engine);
+		return 0;
+	case SCHED_PROMPT_TOO_LONG:
+		*ret_detail = refusal.limit;
+		return KVD_E_CONTEXT;
+	case SCHED_CANNOT_EVER_FIT:
+		*ret_detail = refusal.limit * engine->info.block_tokens;
+		return KVD_E_POOL;
+	case SCHED_QUEUE_FULL:
+		*ret_detail = refusal.limit;
+		return KVD_E_BUSY;
+	case SCHED_INVALID:
+		*ret_detail = refusal.wanted;
+		return KVD_E_TOKEN;
+	default:
+		return r;
+	}
+}
+
+void engine_cancel(struct engine *engine, struct op *op)
+{
+	if (!op->seq_id)
+		return;
+	sched_cancel(engine->sched, op->seq_id);
+	engine_kick(engine);
+}
+
+void engine_pause(struct engine *engine, uint32_t seq_id, bool paused)
+{
+	sched_pause(engine->sched, seq_id, paused);
+	if (!paused)
+		engine_kick(engine);
+}
+
+void engine_stats(const struct engine *engine, struct kvd_stats *stats)
+{
+	struct sched_stats s;
+
+	stats->requests_completed = engine->n_completed;
+	stats->requests_failed = engine->n_failed;
+	stats->requests_cancelled = engine->n_cancelled;
+	engine_model_stats(engine, stats);
+	if (!engine->sched)
+		return;
+	sched_stats(engine->sched, &s);
+	stats->requests_running = s.running;
+	stats->requests_waiting = s.waiting;
+	stats->tokens_prompt = s.counters.prompt_tokens;
+	stats->tokens_generated = s.counters.generated_tokens;
+	stats->blocks_total = engine->pool.n_blocks;
+	stats->blocks_free = engine->pool.n_free;
+	/* The report counts a cached block that an administrator pinned as active. */
+	stats->blocks_cached = engine->pool.n_cached - engine->pool.n_cached_pinned;
+	stats->blocks_active = engine->pool.n_active + engine->pool.n_cached_pinned;
+	stats->blocks_pinned = engine->pool.n_pinned;
+	stats->queried_tokens = engine->index.counters.queried_tokens;
+	stats->hit_tokens = engine->index.counters.hit_tokens;
+	stats->shared_hit_tokens = engine->index.counters.shared_hit_tokens;
+	stats->evicted_blocks = engine->index.counters.evicted_blocks;
+}
+
+void engine_flush(struct engine *engine, bool all, uint32_t domain,
+		  struct kvd_flush_counts *ret_counts)
+{
+	struct prefix_flush_result r = {0};
+
+	*ret_counts = (struct kvd_flush_counts){0};
+	if (!engine->have_index)
+		return;
+	if (all)
+		prefix_flush_all(&engine->index, &r);
+	else
+		prefix_flush(&engine->index, domain, &r);
+	ret_counts->flushed_blocks = r.flushed;
+	ret_counts->flushed_bytes = r.flushed * engine->info.block_bytes;
+	ret_counts->kept_pinned = r.kept_pinned;
+	ret_counts->kept_active = r.kept_active;
+	ret_counts->remaining = r.remaining;
+}
+
+int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
+		char *error, size_t error_size)
+{
+	struct plan_caps caps;
+	int r;
+
+	*engine = (struct engine){.loop = loop, .config = config};
+	if (!*config->model.path)
+		return 0;
+	r = engine_model_load(engine, error, error_size);
+	if (r)
+		return r;
+	sched_plan_caps(engine->sched, &caps);
+	r = plan_init(&engine->plan, &caps);
+	if (r)
+		return r;
+	engine->have_plan = true;
+	r = plan_result_init(&engine->result, caps.outputs);
+	if (r)
+		return r;
+	engine->have_result = true;
+	r = worker_init(&engine->worker, engine_model_run, engine);
+	if (r)
+		return r;
+	return loop_io_add(loop, &engine->worker_io, engine->worker.event_fd, LOOP_READ,
+			   engine_stepped);
+}
+
+void engine_deinit(struct engine *engine)
+{
+	bool in_flight = engine->worker.busy;
+
+	if (!engine->loop)
+		return;
+	loop_defer_cancel(&engine->kick);
+	loop_io_remove(&engine->worker_io);
+	worker_deinit(&engine->worker);
+	engine->worker.busy = false;
+	if (engine->sched) {
+		/* Sessions are gone; what is left are operations cut off from them. */
+		if (in_flight)
+			sched_complete(engine->sched, &engine->plan, &engine->result);
+		engine_drain_events(engine);
+	}
+	engine_model_unload(engine);
+	if (engine->have_result)
+		plan_result_deinit(&engine->result);
+	if (engine->have_plan)
+		plan_deinit(&engine->plan);
+	engine->loop = NULL;
+}

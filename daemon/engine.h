@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_ENGINE_H
+#define KVD_DAEMON_ENGINE_H
+
+/*
+ * The engine: the model, its pool and cache, the scheduler, and the steps between them.
+ *
+ *   engine_add() ... engine_kick()
+ *                        |
+ *       drain events -> sched_plan() -> worker_submit()        at most one in flight
+ *                        ^                     |
+ *                        +--- engine_stepped() <+  eventfd: sched_complete(), events
+ *
+ * Operations (op.h) are the scheduler's cookies: an operation outlives the FINISHED event
+ * of its sequence. Without a model the engine is there and refuses generation.
+ *
+ * Thread: loop; the runner inside belongs to the worker while a step is in flight.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvd/proto.h>
+
+#include "daemon/cache/block.h"
+#include "daemon/cache/prefix.h"
+#include "daemon/loop.h"
+#include "daemon/model/tokenizer.h"
+#include "daemon/sched/plan.h"
+#include "daemon/sched/sched.h"
+#include "daemon/worker.h"
+
+struct chat_template;
+struct config;
+struct engine_model;
+struct op;
+struct request_desc;
+
+/**
+ * struct engine - see above
+ * @model:  what engine_model.c loaded; NULL without a model
+ * @info:   what WELCOME says of it
+ * @tokenizer, @chat: of the model; NULL where it has none that kvd knows
+ * @n_completed, @n_failed, @n_cancelled: operations that named the model, since start
+ */
+struct engine {
+	struct loop *loop;
+	const struct config *config;
+	struct engine_model *model;
+	struct kvd_model_info info;
+	const struct tokenizer *tokenizer;
+	const struct chat_template *chat;
+	struct block_pool pool;
+	struct prefix_index index;
+	struct sched *sched;
+	struct plan plan;
+	struct plan_result result;
+	struct worker worker;
+	struct loop_io worker_io;
+	struct loop_defer kick;
+	bool have_pool, have_index, have_plan, have_result;
+	uint64_t n_completed, n_failed, n_cancelled;
+	uint64_t n_steps;
+};
+
+/**
+ * engine_init() - load the model that the configuration names
+ * @error: [error_size] one line that says what is wrong and how to mend it
+ *
+ * Return: 0; -errno with @error filled. engine_deinit() is right after both.
+ */
+int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
+		char *error, size_t error_size);
+
+/* Waits for the step in flight. No operation may be left. Idempotent. */
+void engine_deinit(struct engine *engine);
+
+/**
+ * engine_add() - hand a request to the scheduler
+ * @op: becomes the cookie; its seq_id is set on success
+ *
+ * Return: 0, or the res of the final CQE with @ret_detail: KVD_E_CONTEXT, KVD_E_POOL,
+ * KVD_E_BUSY, -EINVAL, -ENOMEM.
+ */
+int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
+		   uint64_t *ret_detail);
+
+/* End a sequence early; its operation gets its end by the usual way. */
+void engine_cancel(struct engine *engine, struct op *op);
+
+/* The client's CQ is full, or has room again. */
+void engine_pause(struct engine *engine, uint32_t seq_id, bool paused);
+
+/* A result waits: callback of worker_io. */
+void engine_stepped(struct loop_io *io, uint32_t events);
+
+/* Plan a step soon, unless one is in flight. */
+void engine_kick(struct engine *engine);
+
+/* Is a step in flight? Then the compute threads want the CPUs. */
+static inline bool engine_busy(const struct engine *engine)
+{
+	return engine->worker.busy;
+}
+
+/* Sharing domain of a uid. */
+static inline uint32_t engine_domain(uint32_t uid)
+{
+	return uid;
+}
+
+/* The cache's and the scheduler's part of the statistics. */
+void engine_stats(const struct engine *engine, struct kvd_stats *stats);
+
+/* Flush one domain, or all. */
+void engine_flush(struct engine *engine, bool all, uint32_t domain,
+		  struct kvd_flush_counts *ret_counts);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/* See engine_model.h. */
+#include "daemon/engine_model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/engine.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "daemon/model/chat.h"
+#include "daemon/model/gguf.h"
+#include "daemon/model/llama.h"
+#include "daemon/model/runner.h"
+#include "ipc/proto.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_features.h"
+
+/* Requests that may wait beyond those that run. */
+#define ENGINE_MAX_WAITING 16384
+
+struct engine_model {
+	const struct kv_backend *backend;
+	struct kv_device *dev;
+	struct kv_props props;
+	struct kv_layout layout;
+	struct kv_pool *pool;
+	uint32_t n_blocks;
+	struct tokenizer *tokenizer;
+	struct chat_template *chat;
+	struct llama llama;
+	struct runner runner;
+};
+
+static int fail(char *error, size_t size, int code, const char *text)
+{
+	snprintf(error, size, "%s: %s", text, strerror(-code));
+	return code;
+}
+
+static uint32_t isa_mask(int isa)
+{
+	static const char *const names[] = {
+		[CONFIG_ISA_C] = "c",
+		[CONFIG_ISA_AVX2] = "avx2",
+		[CONFIG_ISA_AVX512] = "avx512",
+		[CONFIG_ISA_AVX512VNNI] = "avx512vnni",
+	};
+	int mask = isa == CONFIG_ISA_AUTO ? 0 : kv_cpu_mask_parse(names[isa]);
+
+	return mask > 0 ? (uint32_t)mask : 0;
+}
+
+static int open_device(struct engine *engine, struct engine_model *m, char *error,
+		       size_t size)
+{
+	const struct config *config = engine->config;
+	uint32_t mask = isa_mask(config->cpu.isa);
+	struct kv_options options = {
+		.n_threads = config->cpu.threads,
+		.cpu_mask = mask,
+	};
+	int r;
+
+	if (mask & ~kv_cpu_features()) {
+		snprintf(error, size,
+			 "[cpu] isa asks for %s, which this CPU does not offer; use auto",
+			 kv_cpu_bundle_name(mask));
+		return -ENOTSUP;
+	}
+	m->backend = kv_backend_cpu();
+	r = m->backend->open(&options, &m->dev);
+	if (r)
+		return fail(error, size, r, "cannot open the CPU backend");
+	m->backend->get_props(m->dev, &m->props);
+	return 0;
+}
+
+/* Without a tokenizer or chat template that kvd knows the model still serves tokens. */
+static int open_text(struct engine *engine, struct engine_model *m,
+		     const struct gguf *gguf, char *error, size_t size)
+{
+	static const char *const names[] = {
+		[CONFIG_CHAT_AUTO] = NULL,
+		[CONFIG_CHAT_CHATML] = "chatml",
+		[CONFIG_CHAT_PLAIN] = "plain",
+	};
+	struct gguf_error why = {""};
+	int r;
+
+	r = tokenizer_new(&m->tokenizer, gguf, &why);
+	if (r == -ENOTSUP) {
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_MODEL_BAD),
+			  "%s; only requests with token ids are served", why.text);
+		return 0;
+	}
+	if (r) {
+		snprintf(error, size, "%s", *why.text ? why.text : strerror(-r));
+		return r;
+	}
+	engine->tokenizer = m->tokenizer;
+	r = chat_template_new(&m->chat, gguf, m->tokenizer,
+			      names[engine->config->model.chat_template], &why);
+	if (r < 0) {
+		snprintf(error, size, "%s", *why.text ? why.text : strerror(-r));
+		return r;
+	}
+	if (r > 0)
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_MODEL_BAD),
+			  "%s; chat requests are refused", why.text);
+	else
+		engine->chat = m->chat;
+	return 0;
+}
+
+static int open_pool(struct engine *engine, struct engine_model *m, char *error,
+		     size_t size)
+{
+	const struct config *config = engine->config;
+	const struct llama_params *p = &m->llama.params;
+	uint64_t n_blocks;
+	int r;
+
+	r = kv_layout_init(&m->layout, KV_FORMAT_FP16, KV_FORMAT_FP16, p->n_layers,
+			   p->n_kv_heads, p->head_dim, config->cache.block_size);
+	if (r)
+		return fail(error, size, r, "the model's KV shape does not fit the pool");
+	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
+	if (n_blocks < 1 || n_blocks > INT32_MAX) {
+		snprintf(error, size,
+			 "[cache] kv_cache_memory of %llu bytes holds %llu blocks of %zu "
+			 "bytes; at least one is needed",
+			 (unsigned long long)config->cache.kv_cache_memory,
+			 (unsigned long long)n_blocks, m->layout.block_bytes);
+		return -EINVAL;
+	}
+	m->n_blocks = (uint32_t)n_blocks;
+	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, -1, 0, &m->pool);
+	if (r)
+		return fail(error, size, r, "cannot get the memory of [cache] kv_cache_memory");
+	r = block_pool_init(&engine->pool, m->n_blocks, &evict_lru);
+	if (r)
+		return fail(error, size, r, "cannot make the block pool");
+	engine->have_pool = true;
+	return 0;
+}
+
+/* Everything besides tokens that makes the bytes of a block differ. */
+static int open_index(struct engine *engine, struct engine_model *m, char *error,
+		      size_t size)
+{
+	const struct kv_rope_params *rope = &m->llama.params.rope;
+	char rope_text[96];
+	struct prefix_model model = {
+		.format = kv_format_name(KV_FORMAT_FP16),
+		.backend = m->props.variant,
+		.rope = rope_text,
+		.block_tokens = m->layout.block_tokens,
+	};
+	int r;
+
+	/* The frequencies' divisors are part of the file and so of the fingerprint. */
+	snprintf(rope_text, sizeof(rope_text), "%d:%u:%a:%a", (int)rope->mode,
+		 rope->rope_dims, (double)rope->freq_base, (double)rope->freq_scale);
+	memcpy(model.fingerprint, m->llama.fingerprint, sizeof(model.fingerprint));
+	r = prefix_init(&engine->index, &engine->pool, &model, 256);
+	if (r)
+		return fail(error, size, r, "cannot make the prefix index");
+	engine->have_index = true;
+	return 0;
+}
+
+static uint32_t min_nonzero(uint32_t limit, uint32_t value)
+{
+	return limit && limit < value ? limit : value;
+}
+
+static int open_sched(struct engine *engine, struct engine_model *m, char *error,
+		      size_t size)
+{
+	const struct config *config = engine->config;
+	struct sched_config sc = {
+		.max_num_seqs = config->scheduler.max_num_seqs,
+		.max_num_batched_tokens = config->scheduler.max_num_batched_tokens,
+		.max_model_len = engine->info.context_length,
+		.max_waiting = ENGINE_MAX_WAITING,
+		.block_tokens = m->layout.block_tokens,
+		.enable_prefix_caching = config->cache.enable_prefix_caching,
+	};
+	struct plan_caps caps;
+	int r;
+
+	for (int32_t id = 0; m->tokenizer && id < (int32_t)tokenizer_n_tokens(m->tokenizer);
+	     id++)
+		if (tokenizer_is_eog(m->tokenizer, id) && sc.n_eos < SCHED_MAX_EOS)
+			sc.eos[sc.n_eos++] = id;
+	r = sched_new(&sc, &engine->pool, &engine->index, &engine->sched);
+	if (r)
+		return fail(error, size, r, "cannot make the scheduler");
+	sched_plan_caps(engine->sched, &caps);
+	r = runner_init(&m->runner, &m->llama, m->pool, &caps);
+	if (r == -EINVAL) {
+		snprintf(error, size,
+			 "[scheduler] max_num_batched_tokens is %u; this backend takes %u "
+			 "rows at most",
+			 caps.rows, m->props.max_rows);
+		return r;
+	}
+	if (r)
+		return fail(error, size, r, "cannot get the memory for a step");
+	return 0;
+}
+
+/* The file's own name for the model, or the file's. */
+static void name_model(struct engine *engine, const struct gguf *gguf)
+{
+	const char *slash = strrchr(engine->config->model.path, '/');
+	struct gguf_str name = {0};
+	struct gguf_error ignored;
+	char text[KVD_NAME_MAX];
+
+	if (*engine->config->model.name)
+		snprintf(text, sizeof(text), "%s", engine->config->model.name);
+	else if (gguf_get_str(gguf, "general.name", &name, &ignored) == 0 && name.len)
+		snprintf(text, sizeof(text), "%.*s",
+			 (int)(name.len < sizeof(text) ? name.len : sizeof(text) - 1),
+			 name.data);
+	else
+		snprintf(text, sizeof(text), "%s",
+			 slash ? slash + 1 : engine->config->model.path);
+	proto_set_string(engine->info.name, sizeof(engine->info.name), text);
+}
+
+static void describe_model(struct engine *engine, struct engine_model *m)
+{
+	const struct llama_params *p = &m->llama.params;
+	struct kvd_model_info *info = &engine->info;
+
+	proto_set_string(info->arch, sizeof(info->arch), "llama");
+	info->n_layers = p->n_layers;
+	info->n_kv_heads = p->n_kv_heads;
+	info->head_dim = p->head_dim;
+	info->n_vocab = p->n_vocab;
+	info->context_length = min_nonzero(engine->config->scheduler.max_model_len,
+					   p->context_length);
+	info->block_tokens = m->layout.block_tokens;
+	info->bos_id = m->tokenizer ? tokenizer_bos(m->tokenizer) : -1;
+	info->eos_id = m->tokenizer ? tokenizer_eos(m->tokenizer) : -1;
+	info->block_bytes = m->layout.block_bytes;
+	memcpy(info->fingerprint, m->llama.fingerprint, sizeof(info->fingerprint));
+}
+
+static int load(struct engine *engine, struct engine_model *m, const struct gguf *gguf,
+		char *error, size_t size)
+{
+	struct gguf_error why = {""};
+	int r;
+
+	r = open_device(engine, m, error, size);
+	if (r)
+		return r;
+	r = llama_load(&m->llama, gguf, m->backend, m->dev, &why);
+	if (r) {
+		snprintf(error, size, "%s",
+			 *why.text ? why.text : "the model does not fit in memory");
+		return r;
+	}
+	r = open_text(engine, m, gguf, error, size);
+	if (!r && m->tokenizer &&
+	    tokenizer_n_tokens(m->tokenizer) > m->llama.params.n_vocab) {
+		snprintf(error, size, "%s: the tokenizer has %u tokens, the model only %u",
+			 gguf_name(gguf), tokenizer_n_tokens(m->tokenizer),
+			 m->llama.params.n_vocab);
+		r = -EINVAL;
+	}
+	if (!r)
+		r = open_pool(engine, m, error, size);
+	if (!r)
+		r = open_index(engine, m, error, size);
+	if (r)
+		return r;
+	name_model(engine, gguf);
+	describe_model(engine, m);
+	return open_sched(engine, m, error, size);
+}
+
+int engine_model_load(struct engine *engine, char *error, size_t error_size)
+{
+	struct gguf_error why = {""};
+	struct gguf *gguf;
+	int r;
+
+	engine->model = calloc(1, sizeof(*engine->model));
+	if (!engine->model)
+		return fail(error, error_size, -ENOMEM, "cannot load the model");
+	r = gguf_open(&gguf, engine->config->model.path, &why);
+	if (r) {
+		snprintf(error, error_size, "%s", why.text);
+		return r;
+	}
+	r = load(engine, engine->model, gguf, error, error_size);
+	gguf_free(gguf);
+	if (!r)
+		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),
+			  "model %s ready on %s with %u threads: %zu MiB of weights, %u "
+			  "blocks of %u tokens (%llu MiB)",
+			  engine->info.name, engine->model->props.variant,
+			  engine->model->props.n_threads,
+			  engine->model->llama.weight_bytes >> 20, engine->model->n_blocks,
+			  engine->info.block_tokens,
+			  (unsigned long long)engine->model->n_blocks *
+					  engine->info.block_bytes >>
+				  20);
+	return r;
+}
+
+void engine_model_unload(struct engine *engine)
+{
+	struct engine_model *m = engine->model;
+
+	if (!m)
+		return;
+	sched_free(engine->sched);
+	engine->sched = NULL;
+	if (engine->have_index)
+		prefix_deinit(&engine->index);
+	if (engine->have_pool)
+		block_pool_deinit(&engine->pool);
+	engine->have_index = engine->have_pool = false;
+	runner_deinit(&m->runner);
+	if (m->pool)
+		m->backend->pool_close(m->pool);
+	llama_unload(&m->llama);
+	chat_template_free(m->chat);
+	tokenizer_free(m->tokenizer);
+	if (m->dev)
+		m->backend->close(m->dev);
+	free(m);
+	engine->model = NULL;
+}
+
+void engine_model_run(void *ctx, const struct plan *plan, struct plan_result *result)
+{
+	struct engine *engine = ctx;
+
+	runner_run(&engine->model->runner, plan, result);
+}
+
+void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
+{
+	const struct engine_model *m = engine->model;
+
+	if (!m)
+		return;
+	proto_set_string(stats->backend, sizeof(stats->backend), m->props.variant);
+	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
+			 kv_format_name(KV_FORMAT_FP16));
+	stats->pool_bytes = (uint64_t)m->n_blocks * m->layout.block_bytes;
+	stats->bytes_per_token = (double)kv_layout_bytes_per_token(&m->layout);
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/* See llama.h. */
+#include "daemon/model/llama.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LLAMA_MAX_CONTEXT (1u << 24)
+
+/* Architectures by name; what makes the others differ gets its column when it is built. */
+static const struct llama_arch {
+	const char *name;
+	enum kv_rope_mode rope;
+} archs[] = {
+	{"llama", KV_ROPE_NORMAL},
+};
+
+/* --------------------------------------------------------------- parameters */
+
+struct llama_reader {
+	const struct gguf *gguf;
+	struct gguf_error *err;
+	const char *arch;
+};
+
+static void arch_key(const struct llama_reader *in, const char *key, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s.%s", in->arch, key);
+}
+
+/* A positive integer in 1..max. @fallback 0: the key must be there. */
+static int read_u32(const struct llama_reader *in, const char *key, uint32_t max,
+		    uint32_t fallback, uint32_t *ret)
+{
+	uint32_t value = fallback;
+	char name[96];
+	int r;
+
+	arch_key(in, key, name, sizeof(name));
+	r = gguf_get_u32(in->gguf, name, &value, in->err);
+	if (r < 0)
+		return r;
+	if (r > 0 && !fallback)
+		return gguf_fail(in->err, in->gguf, -EINVAL, "metadata key %s is missing",
+				 name);
+	if (value < 1 || value > max)
+		return gguf_fail(in->err, in->gguf, -ENOTSUP,
+				 "%s is %u; this build runs 1 to %u", name, value, max);
+	*ret = value;
+	return 0;
+}
+
+static int read_f32(const struct llama_reader *in, const char *key, float fallback,
+		    float *ret)
+{
+	float value = fallback;
+	char name[96];
+	int r;
+
+	arch_key(in, key, name, sizeof(name));
+	r = gguf_get_f32(in->gguf, name, &value, in->err);
+	if (r < 0)
+		return r;
+	if (!(value > 0.0f && value < 1e12f))
+		return gguf_fail(in->err, in->gguf, -EINVAL, "%s is %g, not a positive number",
+				 name, (double)value);
+	*ret = value;
+	return 0;
+}
+
+static int read_rope(const struct llama_reader *in, const struct llama_arch *arch,
+		     struct llama_params *p)
+{
+	struct gguf_str scaling;
+	float factor = 1.0f;
+	char name[96];
+	int r;
+
+	p->rope = (struct kv_rope_params){.mode = arch->rope, .freq_scale = 1.0f};
+	r = read_u32(in, "rope.dimension_count", p->head_dim, p->head_dim,
+		     &p->rope.rope_dims);
+	if (!r)
+		r = read_f32(in, "rope.freq_base", 10000.0f, &p->rope.freq_base);
+	if (r)
+		return r;
+	if (p->rope.rope_dims % 2)
+		return gguf_fail(in->err, in->gguf, -ENOTSUP,
+				 "rope.dimension_count %u is odd", p->rope.rope_dims);
+	arch_key(in, "rope.scaling.type", name, sizeof(name));
+	r = gguf_get_str(in->gguf, name, &scaling, in->err);
+	if (r)
+		return r < 0 ? r : 0;
+	if (gguf_str_eq(scaling, "none"))
+		return 0;
+	if (!gguf_str_eq(scaling, "linear"))
+		return gguf_fail(in->err, in->gguf, -ENOTSUP,
+				 "rope scaling \"%.*s\" is not supported; supported: none, "
+				 "linear",
+				 (int)(scaling.len < 32 ? scaling.len : 32), scaling.data);
+	r = read_f32(in, "rope.scaling.factor", 1.0f, &factor);
+	p->rope.freq_scale = 1.0f / factor;
+	return r;
+}
+
+static const struct llama_arch *find_arch(const struct gguf *gguf, struct gguf_error *err)
+{
+	struct gguf_str name = {0};
+	int r = gguf_get_str(gguf, "general.architecture", &name, err);
+
+	if (r > 0)
+		gguf_fail(err, gguf, -EINVAL, "metadata key general.architecture is missing");
+	if (r)
+		return NULL;
+	for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
+		if (gguf_str_eq(name, archs[i].name))
+			return &archs[i];
+	gguf_fail(err, gguf, -ENOTSUP, "architecture \"%.*s\" is not supported; supported: llama",
+		  (int)(name.len < 32 ? name.len : 32), name.data);
+	return NULL;
+}
+
+int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
+		      struct gguf_error *err)
+{
+	const struct llama_arch *arch = find_arch(gguf, err);
+	struct llama_reader in = {gguf, err, arch ? arch->name : NULL};
+	const struct gguf_tensor *embd;
+	struct llama_params p = {0};
+	int r;
+
+	if (!arch)
+		return -ENOTSUP;
+	r = read_u32(&in, "block_count", KV_MAX_LAYERS, 0, &p.n_layers);
+	if (!r)
+		r = read_u32(&in, "embedding_length", KV_MAX_COLS, 0, &p.d_model);
+	if (!r)
+		r = read_u32(&in, "feed_forward_length", KV_MAX_COLS, 0, &p.d_ff);
+	if (!r)
+		r = read_u32(&in, "attention.head_count", 4096, 0, &p.n_heads);
+	if (!r)
+		r = read_u32(&in, "attention.head_count_kv", KV_MAX_KV_HEADS,
+			     p.n_heads <= KV_MAX_KV_HEADS ? p.n_heads : 0, &p.n_kv_heads);
+	if (!r)
+		r = read_u32(&in, "context_length", LLAMA_MAX_CONTEXT, 0,
+			     &p.context_length);
+	if (!r)
+		r = read_f32(&in, "attention.layer_norm_rms_epsilon", 1e-5f, &p.eps);
+	if (!r && p.d_model % p.n_heads && !gguf_find(gguf, "llama.attention.key_length"))
+		r = gguf_fail(err, gguf, -EINVAL,
+			      "embedding_length %u is no multiple of head_count %u",
+			      p.d_model, p.n_heads);
+	if (!r)
+		r = read_u32(&in, "attention.key_length", KV_HEAD_DIM_MAX,
+			     p.d_model / p.n_heads, &p.head_dim);
+	if (r)
+		return r;
+	if (p.head_dim % 8)
+		return gguf_fail(err, gguf, -ENOTSUP,
+				 "head size %u is no multiple of 8", p.head_dim);
+	if (p.n_heads % p.n_kv_heads)
+		return gguf_fail(err, gguf, -EINVAL,
+				 "head_count %u is no multiple of head_count_kv %u",
+				 p.n_heads, p.n_kv_heads);
+	r = read_rope(&in, arch, &p);
+	if (r)
+		return r;
+	embd = gguf_find_tensor(gguf, "token_embd.weight");
+	if (!embd)
+		return gguf_fail(err, gguf, -EINVAL, "tensor token_embd.weight is missing");
+	if (embd->n_dims != 2 || embd->dims[1] < 1 || embd->dims[1] > KV_MAX_ROWS)
+		return gguf_fail(err, gguf, -EINVAL, "tensor token_embd.weight is no matrix");
+	p.n_vocab = (uint32_t)embd->dims[1];
+	*ret = p;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ weights */
+
+struct llama_loader {
+	struct llama *llama;
+	const struct gguf *gguf;
+	struct gguf_error *err;
+};
+
+static int wtype_of(uint32_t gguf_type)
+{
+	const char *name = gguf_tensor_type_name(gguf_type);
+
+	for (int t = 0; t < KV_WTYPE_N; t++)
+		if (strcmp(kv_wtype_name((enum kv_wtype)t), name) == 0)
+			return t;
+	return -ENOTSUP;
+}
+
+/* A tensor of shape [n, k] (vectors: n = 1). */
+static int find_part(struct llama_loader *in, const char *name, uint64_t n, uint64_t k,
+		     struct kv_weight_part *ret)
+{
+	const struct gguf_tensor *t = gguf_find_tensor(in->gguf, name);
+	int type;
+
+	if (!t)
+		return gguf_fail(in->err, in->gguf, -EINVAL, "tensor %s is missing", name);
+	if (t->n_dims > 2 || t->dims[0] != k || t->dims[1] != n)
+		return gguf_fail(in->err, in->gguf, -EINVAL,
+				 "tensor %s has shape [%llu, %llu], want [%llu, %llu]", name,
+				 (unsigned long long)t->dims[0],
+				 (unsigned long long)t->dims[1], (unsigned long long)k,
+				 (unsigned long long)n);
+	type = wtype_of(t->type);
+	if (type < 0)
+		return gguf_fail(in->err, in->gguf, -ENOTSUP,
+				 "tensor %s: type %s (%u) is not supported", name,
+				 gguf_tensor_type_name(t->type), t->type);
+	*ret = (struct kv_weight_part){.type = (enum kv_wtype)type,
+				       .n = (uint32_t)n,
+				       .k = (uint32_t)k,
+				       .data = t->data};
+	return 0;
+}
+
+static int load_vector(struct llama_loader *in, const char *name, uint32_t k,
+		       float **ret KV_DEV)
+{
+	struct llama *llama = in->llama;
+	struct kv_weight_part part;
+	struct kv_stream *st = NULL;
+	float *values;
+	void *mem = NULL;
+	int r;
+
+	r = find_part(in, name, 1, k, &part);
+	if (r)
+		return r;
+	values = malloc(k * sizeof(*values));
+	if (!values)
+		return -ENOMEM;
+	r = kv_row_dequantize(part.type, k, part.data, values);
+	if (!r)
+		r = llama->backend->mem_alloc(llama->dev, k * sizeof(*values), &mem);
+	*ret = mem;
+	if (!r)
+		r = llama->backend->stream_open(llama->dev, &st);
+	if (!r) {
+		r = llama->backend->upload(st, mem, values, k * sizeof(*values));
+		if (!r)
+			r = llama->backend->stream_sync(st);
+		llama->backend->stream_close(st);
+	}
+	free(values);
+	return r;
+}
+
+/* One packed matrix of the named tensors side by side, all with k columns. */
+static int load_matrix(struct llama_loader *in, const char *const *names,
+		       const uint32_t *rows, uint32_t n, uint32_t k, struct kv_weight **ret)
+{
+	struct llama *llama = in->llama;
+	struct kv_weight_part parts[KV_MAX_PARTS];
+	int r;
+
+	for (uint32_t i = 0; i < n; i++) {
+		r = find_part(in, names[i], rows[i], k, &parts[i]);
+		if (r)
+			return r;
+	}
+	r = llama->backend->weight_pack(llama->dev, parts, n, ret);
+	if (r == -EINVAL)
+		return gguf_fail(in->err, in->gguf, r,
+				 "tensor %s: %u columns do not fit its type", names[0], k);
+	if (!r)
+		llama->weight_bytes += llama->backend->weight_bytes(*ret);
+	return r;
+}
+
+static int load_layer(struct llama_loader *in, uint32_t i)
+{
+	const struct llama_params *p = &in->llama->params;
+	struct llama_layer *layer = &in->llama->layers[i];
+	uint32_t heads = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+	char name[9][48];
+	static const char *const suffix[9] = {
+		"attn_norm",   "ffn_norm", "attn_q",   "attn_k",  "attn_v",
+		"attn_output", "ffn_gate", "ffn_up", "ffn_down",
+	};
+	const char *names[9];
+	int r;
+
+	for (int j = 0; j < 9; j++) {
+		snprintf(name[j], sizeof(name[j]), "blk.%u.%s.weight", i, suffix[j]);
+		names[j] = name[j];
+	}
+	r = load_vector(in, names[0], p->d_model, &layer->attn_norm);
+	if (!r)
+		r = load_vector(in, names[1], p->d_model, &layer->ffn_norm);
+	if (!r)
+		r = load_matrix(in, names + 2, (uint32_t[]){heads, kv, kv}, 3, p->d_model,
+				&layer->qkv);
+	if (!r)
+		r = load_matrix(in, names + 5, (uint32_t[]){p->d_model}, 1, heads,
+				&layer->output);
+	if (!r)
+		r = load_matrix(in, names + 6, (uint32_t[]){p->d_ff, p->d_ff}, 2, p->d_model,
+				&layer->gate_up);
+	if (!r)
+		r = load_matrix(in, names + 8, (uint32_t[]){p->d_model}, 1, p->d_ff,
+				&layer->down);
+	return r;
+}
+
+/* The embedding rows are copied: a model file that is replaced in place, or cut short,
+ * must not reach a running daemon. */
+static int load_embedding(struct llama_loader *in)
+{
+	struct llama *llama = in->llama;
+	const struct llama_params *p = &llama->params;
+	struct kv_weight_part part;
+	int64_t row_bytes;
+	int r;
+
+	r = find_part(in, "token_embd.weight", p->n_vocab, p->d_model, &part);
+	if (r)
+		return r;
+	row_bytes = kv_wtype_row_bytes(part.type, part.k);
+	if (row_bytes < 0)
+		return gguf_fail(in->err, in->gguf, -EINVAL,
+				 "tensor token_embd.weight: %u columns do not fit its type",
+				 part.k);
+	llama->table_rows = malloc((size_t)row_bytes * part.n);
+	if (!llama->table_rows)
+		return -ENOMEM;
+	memcpy(llama->table_rows, part.data, (size_t)row_bytes * part.n);
+	part.data = llama->table_rows;
+	llama->weight_bytes += (size_t)row_bytes * part.n;
+	return llama->backend->table_new(llama->dev, &part, &llama->embedding);
+}
+
+static int load_rope(struct llama_loader *in)
+{
+	struct llama *llama = in->llama;
+	struct kv_rope_params rope = llama->params.rope;
+	struct kv_weight_part part;
+	float *factors = NULL;
+	int r = 0;
+
+	if (gguf_find_tensor(in->gguf, "rope_freqs.weight")) {
+		r = find_part(in, "rope_freqs.weight", 1, rope.rope_dims / 2, &part);
+		if (r)
+			return r;
+		factors = malloc(part.k * sizeof(*factors));
+		if (!factors)
+			return -ENOMEM;
+		r = kv_row_dequantize(part.type, part.k, part.data, factors);
+		rope.freq_factors = factors;
+	}
+	if (!r)
+		r = llama->backend->rope_new(llama->dev, &rope, &llama->rope);
+	free(factors);
+	return r;
+}
+
+static int load_fingerprint(struct llama_loader *in)
+{
+	size_t len;
+	const uint8_t *image = gguf_image(in->gguf, &len);
+
+	return EVP_Digest(image, len, in->llama->fingerprint, NULL, EVP_sha256(), NULL)
+		       ? 0
+		       : -ENOMEM;
+}
+
+int llama_load(struct llama *ret, const struct gguf *gguf,
+	       const struct kv_backend *backend, struct kv_device *dev,
+	       struct gguf_error *err)
+{
+	struct llama_loader in = {ret, gguf, err};
+	const char *head = "token_embd.weight";
+	int r;
+
+	*ret = (struct llama){.backend = backend, .dev = dev};
+	r = llama_read_params(gguf, &ret->params, err);
+	if (r)
+		return r;
+	ret->layers = calloc(ret->params.n_layers, sizeof(*ret->layers));
+	if (!ret->layers)
+		return -ENOMEM;
+	r = load_fingerprint(&in);
+	if (!r)
+		r = load_embedding(&in);
+	if (!r)
+		r = load_rope(&in);
+	for (uint32_t i = 0; !r && i < ret->params.n_layers; i++)
+		r = load_layer(&in, i);
+	if (!r)
+		r = load_vector(&in, "output_norm.weight", ret->params.d_model,
+				&ret->output_norm);
+	if (gguf_find_tensor(gguf, "output.weight"))
+		head = "output.weight";
+	if (!r)
+		r = load_matrix(&in, &head, &ret->params.n_vocab, 1, ret->params.d_model,
+				&ret->head);
+	if (r)
+		llama_unload(ret);
+	return r;
+}
+
+void llama_unload(struct llama *llama)
+{
+	const struct kv_backend *backend = llama->backend;
+	size_t vector = llama->params.d_model * sizeof(float);
+
+	if (!backend)
+		return;
+	for (uint32_t i = 0; llama->layers && i < llama->params.n_layers; i++) {
+		struct llama_layer *layer = &llama->layers[i];
+
+		backend->mem_free(llama->dev, layer->attn_norm, vector);
+		backend->mem_free(llama->dev, layer->ffn_norm, vector);
+		backend->weight_free(layer->qkv);
+		backend->weight_free(layer->output);
+		backend->weight_free(layer->gate_up);
+		backend->weight_free(layer->down);
+	}
+	free(llama->layers);
+	backend->mem_free(llama->dev, llama->output_norm, vector);
+	backend->weight_free(llama->head);
+	backend->rope_free(llama->rope);
+	backend->table_free(llama->embedding);
+	free(llama->table_rows);
+	*llama = (struct llama){0};
+}

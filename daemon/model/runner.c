@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT */
+/* See runner.h. */
+#include "daemon/model/runner.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t clock_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+static size_t heads_dim(const struct llama_params *p)
+{
+	return (size_t)p->n_heads * p->head_dim;
+}
+
+static size_t kv_dim(const struct llama_params *p)
+{
+	return (size_t)p->n_kv_heads * p->head_dim;
+}
+
+static size_t qkv_dim(const struct llama_params *p)
+{
+	return heads_dim(p) + 2 * kv_dim(p);
+}
+
+/*
+ * Cut the scratch into its arrays; with @base NULL only the size is counted. Every size is
+ * bounded by KV_MAX_COLS columns and 2^16 rows, so no product wraps.
+ */
+static size_t runner_layout(struct runner *r, char *base)
+{
+	const struct llama_params *p = &r->model->params;
+	size_t rows = r->caps.rows, at = 0;
+	struct {
+		float **where;
+		size_t floats;
+	} arrays[] = {
+		{&r->x, rows * p->d_model},
+		{&r->h, rows * p->d_model},
+		{&r->qkv, rows * qkv_dim(p)},
+		{&r->attn, rows * heads_dim(p)},
+		{&r->gate_up, rows * 2 * p->d_ff},
+		{&r->act, rows * p->d_ff},
+		{&r->logits, (size_t)RUNNER_LOGIT_ROWS * p->n_vocab},
+	};
+
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+		if (base)
+			*arrays[i].where = (float *)(void *)(base + at);
+		at += (arrays[i].floats * sizeof(float) + 63) & ~(size_t)63;
+	}
+	if (base)
+		r->stat = (struct kv_logits_stat *)(void *)(base + at);
+	return at + RUNNER_LOGIT_ROWS * sizeof(struct kv_logits_stat);
+}
+
+int runner_init(struct runner *runner, const struct llama *model, struct kv_pool *pool,
+		const struct plan_caps *caps)
+{
+	const struct kv_backend *backend = model->backend;
+	struct kv_props props;
+	int r;
+
+	*runner = (struct runner){
+		.model = model, .backend = backend, .pool = pool, .caps = *caps};
+	backend->get_props(model->dev, &props);
+	if (caps->rows > props.max_rows)
+		return -EINVAL;
+	runner->entries = calloc(caps->entries + 1u, sizeof(*runner->entries));
+	runner->copies = calloc(caps->copies + 1u, sizeof(*runner->copies));
+	runner->rows = calloc(caps->outputs + 1u, sizeof(*runner->rows));
+	runner->logits_row = calloc(model->params.n_vocab, sizeof(float));
+	r = -ENOMEM;
+	if (!runner->entries || !runner->copies || !runner->rows || !runner->logits_row)
+		goto fail;
+	r = sampler_init(&runner->sampler, model->params.n_vocab);
+	if (r)
+		goto fail;
+	runner->scratch_bytes = runner_layout(runner, NULL);
+	r = backend->mem_alloc(model->dev, runner->scratch_bytes, &runner->scratch);
+	if (r)
+		goto fail;
+	runner_layout(runner, runner->scratch);
+	r = backend->stream_open(model->dev, &runner->stream);
+	if (r)
+		goto fail;
+	return 0;
+
+fail:
+	runner_deinit(runner);
+	return r;
+}
+
+void runner_deinit(struct runner *runner)
+{
+	if (!runner->backend)
+		return;
+	if (runner->stream)
+		runner->backend->stream_close(runner->stream);
+	if (runner->scratch)
+		runner->backend->mem_free(runner->model->dev, runner->scratch,
+					  runner->scratch_bytes);
+	sampler_deinit(&runner->sampler);
+	free(runner->entries);
+	free(runner->copies);
+	free(runner->rows);
+	free(runner->logits_row);
+	*runner = (struct runner){0};
+}
+
+/* Zeroing and copying of blocks, then the batch as the backend knows it. */
+static int runner_prepare(struct runner *r, const struct plan *plan)
+{
+	const struct kv_backend *be = r->backend;
+	struct kv_batch batch = {
+		.n_rows = plan->n_rows,
+		.n_entries = plan->n_entries,
+		.n_blocks = plan->n_block_ids,
+		.tokens = (const uint32_t *)plan->tokens, /* plan: never negative */
+		.entries = r->entries,
+		.blocks = plan->block_ids,
+	};
+	int ret = 0;
+
+	if (plan->n_entries > r->caps.entries || plan->n_copies > r->caps.copies ||
+	    plan->n_rows > r->caps.rows || plan->n_outputs > r->caps.outputs)
+		return -EINVAL;
+	for (uint32_t i = 0; i < plan->n_entries; i++) {
+		const struct plan_entry *e = &plan->entries[i];
+
+		r->entries[i] = (struct kv_batch_entry){
+			.row0 = e->row0,
+			.n_rows = e->n_rows,
+			.pos0 = e->pos0,
+			.block_off = e->block_off,
+			.n_blocks = e->n_blocks,
+		};
+	}
+	for (uint32_t i = 0; i < plan->n_copies; i++)
+		r->copies[i] = (struct kv_block_copy){plan->copies[i].src,
+						      plan->copies[i].dst};
+	if (plan->n_zero)
+		ret = be->zero_blocks(r->stream, r->pool, plan->zero, plan->n_zero);
+	if (!ret && plan->n_copies)
+		ret = be->copy_blocks(r->stream, r->pool, r->copies, plan->n_copies);
+	if (!ret)
+		ret = be->batch_load(r->stream, &batch);
+	return ret;
+}
+
+/* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows. */
+static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_t m)
+{
+	const struct llama_params *p = &r->model->params;
+	const struct kv_backend *be = r->backend;
+	int ret;
+
+	ret = be->rms_norm(r->stream, r->x, p->d_model, layer->ffn_norm, p->eps, r->h,
+			   p->d_model, m, p->d_model);
+	if (!ret)
+		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->gate_up,
+								.x = r->h,
+								.y = r->gate_up,
+								.m = m,
+								.ldx = p->d_model,
+								.ldy = 2u * p->d_ff});
+	if (!ret)
+		ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act, p->d_ff, m,
+				   p->d_ff);
+	if (!ret)
+		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->down,
+								.x = r->act,
+								.y = r->x,
+								.m = m,
+								.ldx = p->d_ff,
+								.ldy = p->d_model,
+								.accumulate = true});
+	return ret;
+}
+
+/*
+ * The layers. Past the attention of the last one only rows with an output matter: the rest
+ * is left out. Return: 0 with x holding the rows of @rows (all rows, in plan order, when
+ * every row has an output).
+ */
+static int runner_layers(struct runner *r, const struct plan *plan)
+{
+	const struct llama_params *p = &r->model->params;
+	const struct kv_backend *be = r->backend;
+	size_t heads = heads_dim(p), kv = kv_dim(p), d = p->d_model;
+	uint32_t m = plan->n_rows;
+	int ret;
+
+	ret = be->embed(r->stream, r->model->embedding, r->x, d);
+	for (uint32_t i = 0; !ret && i < p->n_layers; i++) {
+		const struct llama_layer *layer = &r->model->layers[i];
+		const float *attn = r->attn;
+
+		ret = be->rms_norm(r->stream, r->x, d, layer->attn_norm, p->eps, r->h, d, m,
+				   p->d_model);
+		if (!ret)
+			ret = be->linear(r->stream,
+					 &(struct kv_linear){.w = layer->qkv,
+							     .x = r->h,
+							     .y = r->qkv,
+							     .m = m,
+							     .ldx = d,
+							     .ldy = qkv_dim(p)});
+		if (!ret)
+			ret = be->rope_kv_write(
+				r->stream, r->model->rope, r->pool, i,
+				&(struct kv_qkv){.qkv = r->qkv,
+						 .ld = qkv_dim(p),
+						 .q_off = 0,
+						 .k_off = (uint32_t)heads,
+						 .v_off = (uint32_t)(heads + kv),
+						 .n_heads = p->n_heads});
+		if (!ret)
+			ret = be->attention(
+				r->stream, r->pool, i,
+				&(struct kv_attention){.q = r->qkv,
+						       .out = r->attn,
+						       .ldq = qkv_dim(p),
+						       .ldo = heads,
+						       .n_heads = p->n_heads,
+						       .scale = 1.0f / sqrtf((float)p->head_dim)});
+		if (!ret && i + 1 == p->n_layers && plan->n_outputs < m) {
+			/* h and qkv are free now; x moves over its own lower rows. */
+			m = plan->n_outputs;
+			ret = be->gather_rows(r->stream, r->x, d, r->rows, r->h, d, m,
+					      p->d_model);
+			if (!ret)
+				ret = be->gather_rows(r->stream, r->attn, heads, r->rows,
+						      r->qkv, heads, m, (uint32_t)heads);
+			if (!ret) {
+				float *swap = r->x;
+
+				r->x = r->h;
+				r->h = swap;
+				attn = r->qkv;
+			}
+		}
+		if (!ret && m)
+			ret = be->linear(r->stream, &(struct kv_linear){.w = layer->output,
+									.x = attn,
+									.y = r->x,
+									.m = m,
+									.ldx = heads,
+									.ldy = d,
+									.accumulate = true});
+		if (!ret && m)
+			ret = runner_ffn(r, layer, m);
+	}
+	return ret;
+}
+
+/* One output, from the statistics of its logits row. */
+static int runner_output(struct runner *r, const struct plan_output *out,
+			 const float *logits, const struct kv_logits_stat *stat,
+			 struct plan_output_result *ret)
+{
+	size_t n = r->model->params.n_vocab;
+	float logit = stat->max;
+	int32_t token = (int32_t)stat->argmax;
+	int err;
+
+	if (out->kind == PLAN_SCORE) {
+		token = out->target;
+		logit = stat->target;
+	} else if (out->sample.temperature > 0.0f) {
+		err = r->backend->download(r->stream, r->logits_row, logits,
+					   n * sizeof(float));
+		if (err)
+			return err;
+		token = sampler_draw(&r->sampler, r->logits_row, stat->max, &out->sample,
+				     out->position);
+		logit = r->logits_row[token];
+	}
+	*ret = (struct plan_output_result){token, logit - stat->lse};
+	return isfinite(ret->logprob) ? 0 : -EDOM;
+}
+
+/* Logits and outputs; rows of x are in the order of the outputs. */
+static int runner_outputs(struct runner *r, const struct plan *plan,
+			  struct plan_result *result)
+{
+	const struct llama_params *p = &r->model->params;
+	const struct kv_backend *be = r->backend;
+	size_t d = p->d_model;
+	int ret;
+
+	ret = be->rms_norm(r->stream, r->x, d, r->model->output_norm, p->eps, r->h, d,
+			   plan->n_outputs, p->d_model);
+	for (uint32_t o = 0; !ret && o < plan->n_outputs; o += RUNNER_LOGIT_ROWS) {
+		struct kv_logits_stat stat[RUNNER_LOGIT_ROWS];
+		uint32_t targets[RUNNER_LOGIT_ROWS];
+		uint32_t m = plan->n_outputs - o;
+
+		if (m > RUNNER_LOGIT_ROWS)
+			m = RUNNER_LOGIT_ROWS;
+		for (uint32_t i = 0; i < m; i++)
+			targets[i] = plan->outputs[o + i].kind == PLAN_SCORE
+					     ? (uint32_t)plan->outputs[o + i].target
+					     : 0;
+		ret = be->linear(r->stream, &(struct kv_linear){.w = r->model->head,
+								.x = r->h + o * d,
+								.y = r->logits,
+								.m = m,
+								.ldx = d,
+								.ldy = p->n_vocab});
+		if (!ret)
+			ret = be->logits_stat(r->stream, r->logits, p->n_vocab, targets,
+					      r->stat, m, p->n_vocab);
+		if (!ret)
+			ret = be->download(r->stream, stat, r->stat, m * sizeof(stat[0]));
+		for (uint32_t i = 0; !ret && i < m; i++)
+			ret = runner_output(r, &plan->outputs[o + i],
+					    r->logits + (size_t)i * p->n_vocab, &stat[i],
+					    &result->outputs[o + i]);
+	}
+	return ret;
+}
+
+void runner_run(struct runner *runner, const struct plan *plan, struct plan_result *result)
+{
+	uint64_t start = clock_now_ns();
+	int ret;
+
+	result->step = plan->step;
+	result->n_outputs = 0;
+	ret = plan->n_outputs > result->cap_outputs ? -EINVAL : 0;
+	for (uint32_t i = 0; !ret && i < plan->n_outputs; i++)
+		runner->rows[i] = plan->outputs[i].row;
+	if (!ret)
+		ret = runner_prepare(runner, plan);
+	if (!ret)
+		ret = runner_layers(runner, plan);
+	if (!ret && plan->n_outputs)
+		ret = runner_outputs(runner, plan, result);
+	if (!ret)
+		ret = runner->backend->stream_sync(runner->stream);
+	if (!ret)
+		result->n_outputs = plan->n_outputs;
+	result->status = ret;
+	result->elapsed_ns = clock_now_ns() - start;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* See op.h. */
+#include "daemon/op.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine.h"
+#include "daemon/ring_watch.h"
+#include "daemon/session.h"
+#include "ipc/ring.h"
+
+struct op *op_new(struct engine *engine, struct session_ring *ring,
+		  const struct kvd_sqe *sqe, uint64_t now_ns)
+{
+	struct op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		return NULL;
+	op->engine = engine;
+	op->ring = ring;
+	op->user_data = sqe->user_data;
+	op->opcode = sqe->opcode;
+	op->out_off = sqe->out_off;
+	op->out_len = sqe->out_len;
+	op->taken_ns = now_ns;
+	op->prev = ring->ops_tail;
+	if (ring->ops_tail)
+		ring->ops_tail->next = op;
+	else
+		ring->ops = op;
+	ring->ops_tail = op;
+	ring->n_ops++;
+	return op;
+}
+
+static void op_set_blocked(struct op *op, bool blocked)
+{
+	if (op->blocked == blocked)
+		return;
+	op->blocked = blocked;
+	if (blocked)
+		op->ring->n_blocked++;
+	else
+		op->ring->n_blocked--;
+	if (op->seq_id)
+		engine_pause(op->engine, op->seq_id, blocked);
+}
+
+void op_detach(struct op *op)
+{
+	struct session_ring *ring = op->ring;
+
+	if (!ring)
+		return;
+	if (op->blocked) {
+		op->blocked = false;
+		ring->n_blocked--;
+	}
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		ring->ops = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		ring->ops_tail = op->prev;
+	ring->n_ops--;
+	op->prev = op->next = NULL;
+	op->ring = NULL;
+}
+
+struct op *op_free(struct op *op)
+{
+	if (!op)
+		return NULL;
+	assert(!op->seq_id);
+	op_detach(op);
+	emit_deinit(&op->emit);
+	free(op->scores);
+	free(op);
+	return NULL;
+}
+
+int op_token(struct op *op, int32_t token, float logprob, const void *bytes, size_t len,
+	     uint64_t now_ns)
+{
+	assert(op->n_pending < OP_MAX_TOKENS && !op->ended);
+	if (!op->first_ns)
+		op->first_ns = now_ns;
+	op->pending[op->n_pending++] = (struct op_token){token, logprob};
+	return emit_push(&op->emit, bytes, len);
+}
+
+void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage, uint64_t now_ns)
+{
+	struct kvd_cqe_usage *u = &op->final.u.usage;
+
+	op->ended = true;
+	op->final.user_data = op->user_data;
+	op->final.res = res;
+	if (usage)
+		*u = *usage;
+	u->ttft_ns = op->first_ns ? op->first_ns - op->taken_ns : 0;
+	u->total_ns = now_ns - op->taken_ns;
+}
+
+/*
+ * Build the next CQE. A token carries the bytes that became safe with it, what does not
+ * fit follows in pieces. Return: false when there is nothing to say yet.
+ */
+static bool op_stage(struct op *op)
+{
+	struct kvd_cqe *cqe = &op->staged;
+	struct kvd_cqe_token *t = &cqe->u.token;
+	/* Held bytes may wait for later tokens only while there are later tokens. */
+	bool last = op->ended && op->n_pending <= 1;
+
+	*cqe = (struct kvd_cqe){.user_data = op->user_data, .flags = KVD_CQE_MORE};
+	if (op->n_pending) {
+		t->token = op->pending[0].token;
+		if (op->want_logprobs) {
+			cqe->flags |= KVD_CQE_LOGPROB;
+			t->logprob = op->pending[0].logprob;
+		}
+		op->n_pending--;
+		memmove(op->pending, op->pending + 1,
+			op->n_pending * sizeof(op->pending[0]));
+	} else if (emit_pending(&op->emit, last)) {
+		cqe->flags |= KVD_CQE_PIECE;
+	} else if (op->ended) {
+		*cqe = op->final;
+		op->staged_final = true;
+		return op->has_staged = true;
+	} else {
+		return false;
+	}
+	t->n_bytes = (uint8_t)emit_take(&op->emit, t->bytes, sizeof(t->bytes), last);
+	return op->has_staged = true;
+}
+
+bool op_flush(struct op *op)
+{
+	struct session_ring *ring = op->ring;
+
+	if (!ring) {
+		op->n_pending = 0;
+		return false;
+	}
+	while (op->has_staged || op_stage(op)) {
+		switch (ring_daemon_post(&ring->ring, &op->staged)) {
+		case RING_OK:
+			break;
+		case RING_FULL:
+			op_set_blocked(op, true);
+			return false;
+		default:
+			session_fault(ring->session, "impossible completion queue position");
+			return false;
+		}
+		op->has_staged = false;
+		ring_watch_dirty(ring);
+		if (op->staged_final) {
+			op_free(op);
+			return true;
+		}
+	}
+	op_set_blocked(op, false);
+	return false;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* See ring_watch.h. */
+#include "daemon/ring_watch.h"
+
+#include "daemon/config.h"
+#include "daemon/engine.h"
+#include "daemon/op.h"
+#include "daemon/session.h"
+#include "daemon/submit.h"
+#include "ipc/base.h"
+
+/* SQEs of one ring in one turn, so that all rings get theirs. */
+#define RING_WATCH_BATCH 32
+
+/* A ring whose traffic never came while it was polled is still polled this long. */
+#define RING_WATCH_MIN_SPIN_NS 1000
+
+/* Looks at all warm rings before the loop's own business is looked at again. */
+#define RING_WATCH_LOOKS 128
+
+static uint64_t max_spin_ns(const struct sessions *sessions)
+{
+	return sessions->config->daemon.spin_us * UINT64_C(1000);
+}
+
+static void ring_watch_warm(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	ring->cool_ns = loop_now(sessions->loop) + ring->spin_ns;
+	if (ring->warm)
+		return;
+	ring->warm = true;
+	ring->warm_prev = NULL;
+	ring->warm_next = sessions->warm;
+	if (sessions->warm)
+		sessions->warm->warm_prev = ring;
+	sessions->warm = ring;
+}
+
+static void ring_watch_cold(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	if (!ring->warm)
+		return;
+	ring->warm = false;
+	if (ring->warm_prev)
+		ring->warm_prev->warm_next = ring->warm_next;
+	else
+		sessions->warm = ring->warm_next;
+	if (ring->warm_next)
+		ring->warm_next->warm_prev = ring->warm_prev;
+}
+
+void ring_watch_dirty(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	if (ring->dirty)
+		return;
+	ring->dirty = true;
+	ring->dirty_next = sessions->dirty;
+	sessions->dirty = ring;
+}
+
+static void ring_watch_doorbell(struct loop_io *io, uint32_t events)
+{
+	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
+
+	(void)events;
+	ring_daemon_disarm(&ring->ring);
+	ring_watch_warm(ring);
+}
+
+int ring_watch_add(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	ring->spin_ns = max_spin_ns(sessions);
+	return loop_io_add(sessions->loop, &ring->doorbell,
+			   ring_daemon_doorbell(&ring->ring), LOOP_READ,
+			   ring_watch_doorbell);
+}
+
+void ring_watch_forget(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	ring_watch_cold(ring);
+	if (!ring->dirty)
+		return;
+	for (struct session_ring **at = &sessions->dirty; *at; at = &(*at)->dirty_next)
+		if (*at == ring) {
+			*at = ring->dirty_next;
+			break;
+		}
+	ring->dirty = false;
+}
+
+/* The client made room: post what waited. Return: whether anything moved. */
+static bool ring_watch_resume(struct session_ring *ring)
+{
+	uint32_t before = ring->n_blocked;
+
+	if (!before || !ring_daemon_cq_space(&ring->ring))
+		return false;
+	for (struct op *op = ring->ops, *next; op; op = next) {
+		next = op->next;
+		if (op->blocked)
+			op_flush(op);
+	}
+	return ring->n_blocked != before;
+}
+
+/* Take a batch. Return: whether there was anything. */
+static bool ring_watch_take(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+	bool any = false;
+
+	for (unsigned i = 0; i < RING_WATCH_BATCH; i++) {
+		struct kvd_sqe sqe;
+
+		switch (ring_daemon_take(&ring->ring, &sqe)) {
+		case RING_OK:
+			any = true;
+			ring_watch_dirty(ring);
+			submit_sqe(ring, &sqe, loop_now(sessions->loop));
+			if (ring->session->state == SESSION_CLOSING)
+				return true;
+			break;
+		case RING_FAULT:
+			session_fault(ring->session, "impossible entry in its submission "
+						     "queue");
+			return any;
+		default:
+			return any;
+		}
+	}
+	return any;
+}
+
+/* One turn of one warm ring. Return: whether it found work. */
+static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns)
+{
+	struct sessions *sessions = ring->session->sessions;
+	bool worked;
+
+	if (ring->session->state == SESSION_CLOSING) {
+		ring_watch_cold(ring);
+		return false;
+	}
+	worked = ring_watch_resume(ring);
+	worked |= ring_watch_take(ring);
+	if (worked) {
+		ring->spin_ns = max_spin_ns(sessions);
+		ring->cool_ns = now_ns + ring->spin_ns;
+		return true;
+	}
+	/* While a step runs, the CPUs belong to it. */
+	if (now_ns < ring->cool_ns && !engine_busy(sessions->engine))
+		return false;
+	switch (ring_daemon_arm(&ring->ring)) {
+	case RING_OK:
+		if (ring->spin_ns / 2 >= RING_WATCH_MIN_SPIN_NS)
+			ring->spin_ns /= 2;
+		ring_watch_cold(ring);
+		return false;
+	case RING_BUSY:
+		return true;
+	default:
+		session_fault(ring->session, "impossible position in its rings");
+		ring_watch_cold(ring);
+		return false;
+	}
+}
+
+static void ring_watch_notify(struct sessions *sessions)
+{
+	struct session_ring *ring;
+
+	while ((ring = sessions->dirty)) {
+		sessions->dirty = ring->dirty_next;
+		ring->dirty = false;
+		ring_daemon_notify(&ring->ring);
+	}
+}
+
+static bool ring_watch_any_pending(const struct sessions *sessions)
+{
+	for (const struct session_ring *ring = sessions->warm; ring;
+	     ring = ring->warm_next)
+		if (ring_daemon_pending(&ring->ring))
+			return true;
+	return false;
+}
+
+uint64_t ring_watch_prepare(struct sessions *sessions)
+{
+	uint64_t now_ns = loop_now(sessions->loop);
+	bool worked = false;
+
+	for (struct session_ring *ring = sessions->warm, *next; ring; ring = next) {
+		next = ring->warm_next;
+		worked |= ring_watch_poll(ring, now_ns);
+	}
+	ring_watch_notify(sessions);
+	if (!worked && !sessions->warm)
+		return LOOP_SLEEP_FOREVER;
+	/* Something comes soon, as it looks: waiting here saves the round through the
+	 * loop, which takes longer than the answer to a NOP. */
+	for (unsigned i = 0; i < RING_WATCH_LOOKS; i++)
+		if (ring_watch_any_pending(sessions))
+			break;
+	return LOOP_POLL_AGAIN;
+}

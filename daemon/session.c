@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections and their rings, from accept to the last close. See session.h. */
+#include "daemon/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/control.h"
+#include "daemon/engine.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "daemon/op.h"
+#include "daemon/ring_watch.h"
+#include "ipc/base.h"
+#include "ipc/fdpass.h"
+#include "ipc/proto.h"
+
+static void sessions_reap(struct loop_defer *reap);
+
+void sessions_init(struct sessions *sessions, struct loop *loop,
+		   const struct config *config, struct engine *engine)
+{
+	*sessions = (struct sessions){
+		.loop = loop,
+		.config = config,
+		.engine = engine,
+		.next_id = 1,
+		.started_ns = loop_now(loop),
+	};
+}
+
+/* ------------------------------------------------------------------ rings */
+
+/* Cut operations off and end the ring. */
+static void session_ring_free(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+	struct op *op;
+
+	while ((op = ring->ops)) {
+		op_detach(op);
+		if (op->seq_id)
+			engine_cancel(sessions->engine, op);
+		else
+			op_free(op);
+	}
+	ring_watch_forget(ring);
+	loop_io_remove(&ring->doorbell);
+	ring_daemon_deinit(&ring->ring);
+	ring->session->n_rings--;
+	sessions->n_rings--;
+	free(ring);
+}
+
+int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
+		      struct session_ring **ret_ring)
+{
+	struct sessions *sessions = session->sessions;
+	struct session_ring *ring;
+	int r;
+
+	ring = calloc(1, sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	ring->session = session;
+	r = ring_daemon_init(&ring->ring, msg->sq_entries, msg->cq_entries, msg->in_bytes,
+			     msg->out_bytes);
+	if (!r) {
+		r = ring_watch_add(ring);
+		if (r)
+			ring_daemon_deinit(&ring->ring);
+	}
+	if (r) {
+		free(ring);
+		return r;
+	}
+	ring->id = ++session->next_ring_id;
+	ring->next = session->rings;
+	session->rings = ring;
+	session->n_rings++;
+	sessions->n_rings++;
+	*ret_ring = ring;
+	return 0;
+}
+
+int session_ring_close(struct session *session, uint32_t id)
+{
+	for (struct session_ring **at = &session->rings; *at; at = &(*at)->next) {
+		struct session_ring *ring = *at;
+
+		if (ring->id != id)
+			continue;
+		*at = ring->next;
+		session_ring_free(ring);
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* --------------------------------------------------------------- sessions */
+
+static void session_free(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+	struct session_ring *ring;
+
+	while ((ring = session->rings)) {
+		session->rings = ring->next;
+		session_ring_free(ring);
+	}
+	loop_io_remove(&session->io);
+	close(session->fd);
+	if (session->prev)
+		session->prev->next = session->next;
+	else
+		sessions->list = session->next;
+	if (session->next)
+		session->next->prev = session->prev;
+	else
+		sessions->list_tail = session->prev;
+	sessions->n_sessions--;
+	free(session);
+}
+
+static void sessions_reap(struct loop_defer *reap)
+{
+	struct sessions *sessions = container_of(reap, struct sessions, reap);
+
+	for (struct session *session = sessions->list, *next; session; session = next) {
+		next = session->next;
+		if (session->state == SESSION_CLOSING)
+			session_free(session);
+	}
+}
+
+void session_close(struct session *session)
+{
+	if (session->state == SESSION_CLOSING)
+		return;
+	if (session->state == SESSION_READY)
+		log_event(LOG_DEBUG,
+			  LOG_FIELDS(.message_id = MSGID_CLIENT_GONE,
+				     .client_id = session->id, .uid = session->cred.uid,
+				     .has_uid = true),
+			  "client %llu disconnected", (unsigned long long)session->id);
+	session->state = SESSION_CLOSING;
+	/* Its operations stop at once, not only when the session is freed. */
+	for (struct session_ring *ring = session->rings; ring; ring = ring->next)
+		for (struct op *op = ring->ops; op; op = op->next)
+			engine_cancel(session->sessions->engine, op);
+	loop_defer(session->sessions->loop, &session->sessions->reap, sessions_reap);
+}
+
+void session_fault(struct session *session, const char *what)
+{
+	if (session->state == SESSION_CLOSING)
+		return;
+	session->sessions->n_faulty++;
+	log_event(LOG_WARNING,
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL, .client_id = session->id,
+			     .uid = session->cred.uid, .has_uid = true,
+			     .detail = session->name, .detail_len = strlen(session->name)),
+		  "client %llu of uid %u broke the contract (%s) and was disconnected",
+		  (unsigned long long)session->id, (unsigned)session->cred.uid, what);
+	session_close(session);
+}
+
+void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
+		   size_t n_fds)
+{
+	int r = fdpass_send(session->fd, msg, len, fds, n_fds);
+
+	if (r == -EAGAIN)
+		session_fault(session, "does not read its socket");
+	else if (r < 0)
+		session_close(session);
+}
+
+void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,
+			 int32_t status, uint64_t detail, const char *text)
+{
+	bool hello = request->type == KVD_MSG_HELLO;
+	struct kvd_msg_error msg;
+
+	proto_error_init(&msg, hello ? KVD_MSG_REJECT : KVD_MSG_ERROR, request->tag,
+			 status, detail, text);
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	if (hello)
+		session_close(session);
+}
+
+/* One packet. Return: whether there may be more. */
+static bool session_receive(struct session *session)
+{
+	static char packet[KVD_MSG_MAX];
+	struct proto_request request;
+	ssize_t len;
+
+	len = fdpass_recv(session->fd, packet, sizeof(packet));
+	if (len == -EAGAIN || len == -EINTR)
+		return false;
+	if (len == 0 || len == -ECONNRESET || len == -EPIPE) {
+		session_close(session);
+		return false;
+	}
+	if (len < 0) {
+		session_fault(session, len == -EBADMSG    ? "sent file descriptors"
+				       : len == -EMSGSIZE ? "packet too long"
+							  : "socket error");
+		return false;
+	}
+	switch (proto_parse_request(packet, (size_t)len, session->state == SESSION_READY,
+				    &request)) {
+	case PROTO_OK:
+		control_request(session, &request);
+		break;
+	case PROTO_ERROR:
+		session_reply_error(session, &request.hdr, request.status, 0, NULL);
+		break;
+	default:
+		session_fault(session, "malformed packet");
+	}
+	return session->state != SESSION_CLOSING;
+}
+
+static void session_readable(struct loop_io *io, uint32_t events)
+{
+	struct session *session = container_of(io, struct session, io);
+	/* A bound, so that one client's packets do not hold the others up. */
+	unsigned budget = 16;
+
+	if (events & LOOP_READ)
+		while (budget-- && session_receive(session))
+			;
+	else if (events & (LOOP_HUP | LOOP_ERROR))
+		session_close(session);
+}
+
+static uint32_t sessions_of_uid(const struct sessions *sessions, uid_t uid)
+{
+	uint32_t n = 0;
+
+	for (const struct session *s = sessions->list; s; s = s->next)
+		n += s->cred.uid == uid;
+	return n;
+}
+
+/* Turned away before HELLO: it learns why, and the log does. */
+static void sessions_refuse(struct sessions *sessions, int fd,
+			    const struct peer_cred *cred, const char *key, uint64_t limit)
+{
+	struct kvd_msg_error msg;
+	char text[KVD_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "too many connections: [daemon] %s is %llu", key,
+		 (unsigned long long)limit);
+	proto_error_init(&msg, KVD_MSG_REJECT, 0, KVD_E_QUOTA, limit, text);
+	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
+	close(fd);
+	log_event(LOG_WARNING,
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
+			     .has_uid = true),
+		  "a client of uid %u was turned away: %s", (unsigned)cred->uid, text);
+	(void)sessions;
+}
+
+void sessions_accept(struct sessions *sessions, int fd)
+{
+	const struct config *config = sessions->config;
+	struct session *session;
+	struct peer_cred cred;
+	int r;
+
+	r = peer_cred_get(fd, &cred);
+	if (r) {
+		log_errno(LOG_WARNING, r, "cannot tell who connected; refused");
+		close(fd);
+		return;
+	}
+	fdpass_refuse(fd);
+	if (sessions->n_sessions >= config->daemon.max_clients) {
+		sessions_refuse(sessions, fd, &cred, "max_clients",
+				config->daemon.max_clients);
+		return;
+	}
+	if (sessions_of_uid(sessions, cred.uid) >= config->daemon.max_clients_per_uid) {
+		sessions_refuse(sessions, fd, &cred, "max_clients_per_uid",
+				config->daemon.max_clients_per_uid);
+		return;
+	}
+	session = calloc(1, sizeof(*session));
+	if (!session) {
+		close(fd);
+		return;
+	}
+	session->sessions = sessions;
+	session->fd = fd;
+	session->cred = cred;
+	session->id = sessions->next_id++;
+	/* A pid of another namespace reads as 0: then each connection is its own. */
+	session->owner = cred.pid > 0 ? (uint64_t)cred.pid
+				      : (UINT64_C(1) << 32) + session->id;
+	session->admin = cred.uid == 0 || cred.uid == geteuid();
+	session->connected_ns = loop_now(sessions->loop);
+	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
+			session_readable);
+	if (r) {
+		log_errno(LOG_WARNING, r, "cannot watch a connection; refused");
+		close(fd);
+		free(session);
+		return;
+	}
+	session->prev = sessions->list_tail;
+	if (sessions->list_tail)
+		sessions->list_tail->next = session;
+	else
+		sessions->list = session;
+	sessions->list_tail = session;
+	sessions->n_sessions++;
+}
+
+void sessions_deinit(struct sessions *sessions)
+{
+	if (!sessions->loop)
+		return;
+	while (sessions->list)
+		session_free(sessions->list);
+	loop_defer_cancel(&sessions->reap);
+	sessions->loop = NULL;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_SESSION_H
+#define KVD_DAEMON_SESSION_H
+
+/*
+ * Clients: one session for each connection, with the rings it opened.
+ *
+ *                     HELLO ok
+ *   accept --> NEW ------------> READY ----+
+ *               |                          | EOF, error, contract broken
+ *               +--------------------------+--> CLOSING --> freed (deferred call)
+ *
+ * A session ends as a whole and at once: its sequences are cancelled, its rings are
+ * scrubbed and unmapped, its descriptors closed. It is only marked inside callbacks
+ * and freed by a deferred call, so nobody holds a dangling session. What a client does
+ * wrong ends its own session, never more, with one log line.
+ *
+ * Identity is the peer's uid and gid as the kernel recorded them at connect; its pid
+ * is a label.
+ *
+ * Thread: loop. Relies on ipc/ for messages and rings, on ring_watch.h for when a ring
+ * is looked at, on control.h for administrative messages.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvd/proto.h>
+
+#include "daemon/listener.h"
+#include "daemon/loop.h"
+#include "ipc/ring.h"
+
+struct config;
+struct engine;
+struct op;
+struct sessions;
+
+enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
+
+/**
+ * struct session_ring - one ring of a session
+ * @ops, @n_ops:  operations in flight, oldest first
+ * @n_blocked:    those that wait for room in the CQ
+ * @spin_ns:      how long it is polled after its last traffic; halved each time that
+ *                 was in vain
+ * @cool_ns:      when a warm ring turns cold
+ * @warm, @dirty: membership in the two lists of struct sessions
+ */
+struct session_ring {
+	struct session_ring *next;
+	struct session *session;
+	struct ring_daemon ring;
+	struct loop_io doorbell;
+	uint32_t id;
+	struct op *ops, *ops_tail;
+	uint32_t n_ops;
+	uint32_t n_blocked;
+	uint64_t spin_ns;
+	uint64_t cool_ns;
+	struct session_ring *warm_prev, *warm_next;
+	struct session_ring *dirty_next;
+	bool warm;
+	bool dirty;
+};
+
+/**
+ * struct session - one connection
+ * @owner: label of the client's process, for shared_hit_tokens
+ * @admin: may flush everything and see everybody
+ */
+struct session {
+	struct session *prev, *next;
+	struct sessions *sessions;
+	struct loop_io io;
+	int fd;
+	uint64_t id;
+	enum session_state state;
+	struct peer_cred cred;
+	uint64_t owner;
+	bool admin;
+	char name[KVD_NAME_MAX];
+	uint64_t connected_ns;
+	struct session_ring *rings;
+	uint32_t n_rings;
+	uint32_t next_ring_id;
+	uint64_t tokens_prompt, tokens_generated, tokens_cached;
+};
+
+/**
+ * struct sessions - all of them
+ * @list:    by rising id
+ * @warm:    rings that are polled
+ * @dirty:   rings whose client may have to be woken
+ * @n_faulty: sessions that broke the contract, since the start
+ */
+struct sessions {
+	struct loop *loop;
+	const struct config *config;
+	struct engine *engine;
+	struct session *list, *list_tail;
+	uint32_t n_sessions;
+	uint32_t n_rings;
+	uint64_t next_id;
+	uint64_t n_faulty;
+	uint64_t generation;
+	uint64_t started_ns;
+	struct session_ring *warm;
+	struct session_ring *dirty;
+	struct loop_defer reap;
+};
+
+void sessions_init(struct sessions *sessions, struct loop *loop,
+		   const struct config *config, struct engine *engine);
+
+/* Ends every session. */
+void sessions_deinit(struct sessions *sessions);
+
+/* A connection was accepted; @fd is taken, also on failure. */
+void sessions_accept(struct sessions *sessions, int fd);
+
+/**
+ * session_ring_open() - make a ring and watch it
+ * @msg: within the limits of WELCOME; the shape is checked here
+ *
+ * Return: 0; -EINVAL and others as ring_daemon_init().
+ */
+int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
+		      struct session_ring **ret_ring);
+
+/* Return: 0, -ENOENT. */
+int session_ring_close(struct session *session, uint32_t id);
+
+/* End a session. Its operations are cancelled now, the rest is deferred. */
+void session_close(struct session *session);
+
+/* The same because of what its client did; one log line. */
+void session_fault(struct session *session, const char *what);
+
+/**
+ * session_reply() - send one packet
+ * @fds: [n_fds] passed along, still the caller's
+ *
+ * A client that does not read its socket, although each reply answers a request of
+ * its own, is cut off: the daemon keeps no queue for it.
+ */
+void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
+		   size_t n_fds);
+
+/* ERROR to a request. @text: one line, without contents of requests. */
+void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,
+			 int32_t status, uint64_t detail, const char *text);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* See submit.h. */
+#include "daemon/submit.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/engine.h"
+#include "daemon/input.h"
+#include "daemon/op.h"
+#include "daemon/ring_watch.h"
+#include "daemon/session.h"
+#include "ipc/sqe.h"
+
+/*
+ * An operation of the table ends @op or hands it on and returns 0; else it returns the
+ * res to end it with. sqe_check() has passed.
+ */
+typedef int32_t (*submit_fn)(struct op *op, const struct kvd_sqe *sqe,
+			     uint64_t *ret_detail);
+
+/* A private copy of arena bytes. Return: 0 with *ret_copy NULL for no bytes; -errno. */
+static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
+		       void **ret_copy)
+{
+	const void *shared;
+
+	*ret_copy = NULL;
+	if (!len)
+		return 0;
+	shared = ring_daemon_in(&ring->ring, off, len);
+	if (!shared)
+		return -EFAULT;
+	*ret_copy = malloc(len);
+	if (!*ret_copy)
+		return -ENOMEM;
+	memcpy(*ret_copy, shared, len);
+	return 0;
+}
+
+/* Prompts leave no trace in freed memory. */
+static void free_secret(void *p, size_t len)
+{
+	if (p)
+		explicit_bzero(p, len);
+	free(p);
+}
+
+static void free_tokens(struct token_list *list)
+{
+	if (list->ids)
+		explicit_bzero(list->ids, list->n * sizeof(list->ids[0]));
+	token_list_deinit(list);
+}
+
+/* The tokens of an SQE's input. Return: 0 or the res. @list is the caller's. */
+static int32_t read_tokens(struct op *op, const struct kvd_sqe *sqe,
+			   struct token_list *list, uint64_t *ret_detail)
+{
+	void *copy;
+	int32_t r;
+
+	if (sqe->input != KVD_INPUT_TOKENS && sqe->in_len > INPUT_MAX_TEXT) {
+		*ret_detail = INPUT_MAX_TEXT;
+		return -E2BIG;
+	}
+	r = copy_in(op->ring, sqe->in_off, sqe->in_len, &copy);
+	if (!r)
+		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,
+				 list, ret_detail);
+	free_secret(copy, sqe->in_len);
+	return r;
+}
+
+static void describe(const struct op *op, const struct token_list *list,
+		     struct request_desc *desc)
+{
+	const struct session *session = op->ring->session;
+
+	*desc = (struct request_desc){
+		.tokens = list->ids,
+		.n_tokens = (uint32_t)list->n,
+		.uid = session->cred.uid,
+		.domain = engine_domain(session->cred.uid),
+		.owner = session->owner,
+	};
+}
+
+static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
+			       uint64_t *ret_detail)
+{
+	struct sqe_span stops[KVD_MAX_STOP];
+	struct token_list list = {0};
+	struct kvd_gen_params params;
+	struct request_desc desc;
+	void *copy;
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	r = copy_in(op->ring, sqe->params_off, sqe->params_len, &copy);
+	if (!r)
+		r = sqe_parse_gen_params(copy, sqe->params_len, &params, stops);
+	if (!r)
+		r = emit_init(&op->emit, stops, params.n_stop);
+	free_secret(copy, sqe->params_len);
+	if (!r)
+		r = read_tokens(op, sqe, &list, ret_detail);
+	if (!r) {
+		op->want_logprobs = params.flags & KVD_GEN_LOGPROBS;
+		describe(op, &list, &desc);
+		desc.kind = REQUEST_GENERATE;
+		desc.ignore_eos = params.flags & KVD_GEN_IGNORE_EOS;
+		desc.max_tokens = params.max_tokens;
+		desc.sample = (struct sample_params){
+			.temperature = params.temperature,
+			.top_p = params.top_p > 0 ? params.top_p : 1.0f,
+			.min_p = params.min_p,
+			.top_k = params.top_k,
+			.seed = params.seed,
+		};
+		r = engine_add(op->engine, op, &desc, ret_detail);
+	}
+	free_tokens(&list);
+	return r;
+}
+
+static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	struct token_list list = {0};
+	struct request_desc desc;
+	uint64_t need;
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	r = read_tokens(op, sqe, &list, ret_detail);
+	if (r)
+		goto out;
+	need = (uint64_t)list.n * 8;
+	r = -ENOBUFS;
+	*ret_detail = need;
+	if (need > sqe->out_len)
+		goto out;
+	*ret_detail = 0;
+	r = -EFAULT;
+	if (!ring_daemon_out(&op->ring->ring, sqe->out_off, sqe->out_len))
+		goto out;
+	r = KVD_E_EMPTY;
+	if (!list.n)
+		goto out;
+	r = -ENOMEM;
+	op->n_tokens = (uint32_t)list.n;
+	op->scores = calloc(list.n, 8);
+	if (!op->scores)
+		goto out;
+	memcpy(op->scores, list.ids, list.n * sizeof(list.ids[0]));
+	describe(op, &list, &desc);
+	desc.kind = REQUEST_SCORE;
+	r = engine_add(op->engine, op, &desc, ret_detail);
+out:
+	free_tokens(&list);
+	return r;
+}
+
+/* End with @n units of output, or say how many bytes it takes. */
+static int32_t end_with_output(struct op *op, const void *data, size_t bytes, size_t n,
+			       uint64_t *ret_detail)
+{
+	void *out = NULL;
+
+	if (n > INT32_MAX)
+		return -E2BIG;
+	if (bytes > op->out_len) {
+		*ret_detail = bytes;
+		return -ENOBUFS;
+	}
+	if (bytes) {
+		out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
+		if (!out)
+			return -EFAULT;
+		memcpy(out, data, bytes);
+	}
+	op_end(op, (int32_t)n, NULL, op->taken_ns);
+	return 0;
+}
+
+static int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe,
+			       uint64_t *ret_detail)
+{
+	struct token_list list = {0};
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	r = read_tokens(op, sqe, &list, ret_detail);
+	if (!r)
+		r = end_with_output(op, list.ids, list.n * sizeof(list.ids[0]), list.n,
+				    ret_detail);
+	free_tokens(&list);
+	return r;
+}
+
+static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
+				 uint64_t *ret_detail)
+{
+	const struct tokenizer *tokenizer = op->engine->tokenizer;
+	struct token_list list = {0};
+	char *text = NULL;
+	size_t len = 0;
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	if (!tokenizer)
+		return KVD_E_TOKENIZER;
+	r = read_tokens(op, sqe, &list, ret_detail);
+	if (r)
+		goto out;
+	if (sqe->flags & KVD_SQE_SKIP_SPECIAL) {
+		size_t kept = 0;
+
+		for (size_t i = 0; i < list.n; i++)
+			if (!tokenizer_is_control(tokenizer, list.ids[i]))
+				list.ids[kept++] = list.ids[i];
+		list.n = kept;
+	}
+	len = tokenizer_decode(tokenizer, list.ids, list.n, NULL, 0);
+	r = -ENOMEM;
+	text = malloc(len + 1);
+	if (!text)
+		goto out;
+	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
+	r = end_with_output(op, text, len, len, ret_detail);
+out:
+	free_secret(text, len);
+	free_tokens(&list);
+	return r;
+}
+
+static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	int32_t n = 0;
+
+	(void)ret_detail;
+	for (struct op *other = op->ring->ops; other; other = other->next) {
+		if (other == op || other->user_data != sqe->arg || !other->seq_id)
+			continue;
+		engine_cancel(op->engine, other);
+		n++;
+	}
+	if (!n)
+		return -ENOENT;
+	op_end(op, n, NULL, op->taken_ns);
+	return 0;
+}
+
+static const submit_fn submit_ops[] = {
+	[KVD_OP_GENERATE] = submit_generate,
+	[KVD_OP_SCORE] = submit_score,
+	[KVD_OP_TOKENIZE] = submit_tokenize,
+	[KVD_OP_DETOKENIZE] = submit_detokenize,
+	[KVD_OP_CANCEL] = submit_cancel,
+};
+
+/* Answer on the spot, without an operation. */
+static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
+			      int32_t res, uint64_t detail)
+{
+	struct kvd_cqe cqe = {.user_data = sqe->user_data, .res = res};
+
+	cqe.u.usage.detail = detail;
+	/* ring_daemon_take() saw room for it. */
+	if (ring_daemon_post(&ring->ring, &cqe) != RING_OK)
+		session_fault(ring->session, "impossible completion queue position");
+	ring_watch_dirty(ring);
+}
+
+void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns)
+{
+	struct sessions *sessions = ring->session->sessions;
+	uint32_t limit = sessions->config->daemon.max_inflight_per_client;
+	struct kvd_cqe_usage usage = {0};
+	struct op *op;
+	int32_t r;
+
+	r = sqe_check(sqe, ring->ring.geometry.in_bytes, ring->ring.geometry.out_bytes);
+	if (r || sqe->opcode == KVD_OP_NOP) {
+		/* A NOP measures the way there and back: it is nothing but that way. */
+		answer_at_once(ring, sqe, r, 0);
+		return;
+	}
+	if (limit > KVD_MAX_IN_FLIGHT)
+		limit = KVD_MAX_IN_FLIGHT;
+	if (ring->n_ops >= limit && sqe->opcode != KVD_OP_CANCEL) {
+		answer_at_once(ring, sqe, KVD_E_BUSY, limit);
+		return;
+	}
+	op = op_new(sessions->engine, ring, sqe, now_ns);
+	if (!op) {
+		answer_at_once(ring, sqe, -ENOMEM, 0);
+		return;
+	}
+	r = submit_ops[sqe->opcode](op, sqe, &usage.detail);
+	if (r) {
+		if (sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_SCORE) {
+			op->engine->n_failed++;
+			usage.finish_reason = KVD_FINISH_ERROR;
+		}
+		op_end(op, r, &usage, now_ns);
+	}
+	if (op->ended)
+		op_flush(op);
+}

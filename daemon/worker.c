@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* See worker.h. */
+#include "daemon/worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void *worker_main(void *arg)
+{
+	struct worker *worker = arg;
+	const uint64_t one = 1;
+
+	for (;;) {
+		const struct plan *plan;
+		struct plan_result *result;
+
+		pthread_mutex_lock(&worker->lock);
+		while (!worker->plan && !worker->quit)
+			pthread_cond_wait(&worker->wake, &worker->lock);
+		plan = worker->plan;
+		result = worker->result;
+		pthread_mutex_unlock(&worker->lock);
+		if (!plan)
+			return NULL;
+
+		worker->run(worker->ctx, plan, result);
+
+		pthread_mutex_lock(&worker->lock);
+		worker->plan = NULL;
+		worker->result = NULL;
+		pthread_mutex_unlock(&worker->lock);
+		/* An eventfd takes 2^64 - 1 of these before it could refuse one. */
+		while (write(worker->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	}
+}
+
+int worker_init(struct worker *worker, worker_fn run, void *ctx)
+{
+	sigset_t all, old;
+	int r;
+
+	*worker = (struct worker){.run = run, .ctx = ctx, .event_fd = -1};
+	worker->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (worker->event_fd < 0)
+		return -errno;
+	pthread_mutex_init(&worker->lock, NULL);
+	pthread_cond_init(&worker->wake, NULL);
+	/* Signals belong to the loop thread's signalfd. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(&worker->thread, NULL, worker_main, worker);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r) {
+		pthread_cond_destroy(&worker->wake);
+		pthread_mutex_destroy(&worker->lock);
+		close(worker->event_fd);
+		worker->event_fd = -1;
+		return -r;
+	}
+	pthread_setname_np(worker->thread, "kvd-worker");
+	worker->started = true;
+	return 0;
+}
+
+void worker_deinit(struct worker *worker)
+{
+	if (!worker->started)
+		return;
+	pthread_mutex_lock(&worker->lock);
+	worker->quit = true;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+	pthread_join(worker->thread, NULL);
+	pthread_cond_destroy(&worker->wake);
+	pthread_mutex_destroy(&worker->lock);
+	close(worker->event_fd);
+	worker->event_fd = -1;
+	worker->started = false;
+}
+
+void worker_submit(struct worker *worker, const struct plan *plan,
+		   struct plan_result *result)
+{
+	assert(!worker->busy);
+	worker->busy = true;
+	pthread_mutex_lock(&worker->lock);
+	worker->plan = plan;
+	worker->result = result;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+int worker_collect(struct worker *worker)
+{
+	uint64_t n;
+
+	if (!worker->busy || read(worker->event_fd, &n, sizeof(n)) != sizeof(n))
+		return 0;
+	worker->busy = false;
+	return 1;
+}
