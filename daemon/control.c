@@ -43,19 +43,21 @@ static void control_hello(struct session *session, const struct proto_request *r
 	const struct sessions *sessions = session->sessions;
 	const struct config *config = sessions->config;
 	struct kvd_msg_welcome msg = {
-		.server = {
-			.version = KVD_ABI_VERSION,
-			.max_rings = config->daemon.max_rings_per_client,
-			.max_sq_entries = KVD_MAX_SQ_ENTRIES,
-			.max_cq_entries = KVD_MAX_CQ_ENTRIES,
-			.max_in_flight = min_u32(config->daemon.max_inflight_per_client,
-						 KVD_MAX_IN_FLIGHT),
-			.max_msg = KVD_MSG_MAX,
-			.features = control_features(session),
-			.generation = sessions->generation,
-			.max_in_bytes = config->daemon.max_arena_per_ring,
-			.max_out_bytes = config->daemon.max_arena_per_ring,
-		},
+		.server =
+			{
+				.version = KVD_ABI_VERSION,
+				.max_rings = config->daemon.max_rings_per_client,
+				.max_sq_entries = KVD_MAX_SQ_ENTRIES,
+				.max_cq_entries = KVD_MAX_CQ_ENTRIES,
+				.max_in_flight =
+					min_u32(config->daemon.max_inflight_per_client,
+						KVD_MAX_IN_FLIGHT),
+				.max_msg = KVD_MSG_MAX,
+				.features = control_features(session),
+				.generation = sessions->generation,
+				.max_in_bytes = config->daemon.max_arena_per_ring,
+				.max_out_bytes = config->daemon.max_arena_per_ring,
+			},
 		.model = sessions->engine->info,
 	};
 
@@ -182,12 +184,12 @@ static void control_describe_client(const struct session *client,
 static void control_clients(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_clients *ask = &request->u.clients;
-	uint32_t max = ask->max && ask->max < KVD_CLIENTS_PAGE ? ask->max
-							       : KVD_CLIENTS_PAGE;
+	uint32_t max =
+		ask->max && ask->max < KVD_CLIENTS_PAGE ? ask->max : KVD_CLIENTS_PAGE;
 	struct {
 		struct kvd_msg_clients_reply head;
 		struct kvd_client_info info[KVD_CLIENTS_PAGE];
-	} *msg;
+	} * msg;
 	size_t len;
 
 	msg = calloc(1, sizeof(*msg));

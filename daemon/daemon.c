@@ -70,9 +70,9 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 			 daemon->engine.info.name,
 			 (unsigned long long)(s.blocks_total - s.blocks_free),
 			 (unsigned long long)s.blocks_total, daemon->sessions.n_sessions,
-			 s.queried_tokens ? 100.0 * (double)s.hit_tokens /
-						    (double)s.queried_tokens
-					  : 0.0);
+			 s.queried_tokens
+				 ? 100.0 * (double)s.hit_tokens / (double)s.queried_tokens
+				 : 0.0);
 	if (strcmp(text, daemon->status_text) == 0)
 		return;
 	memcpy(daemon->status_text, text, sizeof(text));
@@ -143,8 +143,8 @@ static int daemon_start(struct daemon *daemon)
 	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine);
 	/* Rises with each start as long as the clock does; a warm restart will keep count. */
 	clock_gettime(CLOCK_REALTIME, &now);
-	daemon->sessions.generation = (uint64_t)now.tv_sec * 1000 +
-				      (uint64_t)now.tv_nsec / 1000000;
+	daemon->sessions.generation =
+		(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	loop_set_prepare(daemon->loop, on_prepare, daemon);
 
 	r = listener_open(&daemon->listener, config->daemon.socket);

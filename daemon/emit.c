@@ -90,7 +90,10 @@ static size_t emit_utf8_tail(const char *data, size_t len)
 {
 	for (size_t back = 1; back <= 3 && back <= len; back++) {
 		unsigned char c = (unsigned char)data[len - back];
-		size_t want = c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+		size_t want = c >= 0xf0 && c < 0xf8 ? 4
+			      : c >= 0xe0           ? 3
+			      : c >= 0xc0           ? 2
+						    : 1;
 
 		if (c >= 0xf8)
 			return 0;

@@ -30,12 +30,12 @@
 struct sqe_span;
 
 struct emit {
-	char *stops;		/* the stop strings, one after the other */
+	char *stops; /* the stop strings, one after the other */
 	uint16_t stop_len[KVD_MAX_STOP];
 	unsigned n_stops;
-	char *data;		/* held bytes */
+	char *data; /* held bytes */
 	size_t len, cap;
-	bool stopped;		/* a stop string was met: no byte follows */
+	bool stopped; /* a stop string was met: no byte follows */
 };
 
 /**

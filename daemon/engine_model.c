@@ -10,11 +10,11 @@
 #include "daemon/config.h"
 #include "daemon/engine.h"
 #include "daemon/log.h"
-#include "daemon/msgid.h"
 #include "daemon/model/chat.h"
 #include "daemon/model/gguf.h"
 #include "daemon/model/llama.h"
 #include "daemon/model/runner.h"
+#include "daemon/msgid.h"
 #include "ipc/proto.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_features.h"
@@ -140,7 +140,8 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 	m->n_blocks = (uint32_t)n_blocks;
 	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, -1, 0, &m->pool);
 	if (r)
-		return fail(error, size, r, "cannot get the memory of [cache] kv_cache_memory");
+		return fail(error, size, r,
+			    "cannot get the memory of [cache] kv_cache_memory");
 	r = block_pool_init(&engine->pool, m->n_blocks, &evict_lru);
 	if (r)
 		return fail(error, size, r, "cannot make the block pool");
@@ -193,8 +194,8 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 	struct plan_caps caps;
 	int r;
 
-	for (int32_t id = 0; m->tokenizer && id < (int32_t)tokenizer_n_tokens(m->tokenizer);
-	     id++)
+	for (int32_t id = 0;
+	     m->tokenizer && id < (int32_t)tokenizer_n_tokens(m->tokenizer); id++)
 		if (tokenizer_is_eog(m->tokenizer, id) && sc.n_eos < SCHED_MAX_EOS)
 			sc.eos[sc.n_eos++] = id;
 	r = sched_new(&sc, &engine->pool, &engine->index, &engine->sched);
@@ -203,10 +204,11 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 	sched_plan_caps(engine->sched, &caps);
 	r = runner_init(&m->runner, &m->llama, m->pool, &caps);
 	if (r == -EINVAL) {
-		snprintf(error, size,
-			 "[scheduler] max_num_batched_tokens is %u; this backend takes %u "
-			 "rows at most",
-			 caps.rows, m->props.max_rows);
+		snprintf(
+			error, size,
+			"[scheduler] max_num_batched_tokens is %u; this backend takes %u "
+			"rows at most",
+			caps.rows, m->props.max_rows);
 		return r;
 	}
 	if (r)
@@ -244,8 +246,8 @@ static void describe_model(struct engine *engine, struct engine_model *m)
 	info->n_kv_heads = p->n_kv_heads;
 	info->head_dim = p->head_dim;
 	info->n_vocab = p->n_vocab;
-	info->context_length = min_nonzero(engine->config->scheduler.max_model_len,
-					   p->context_length);
+	info->context_length =
+		min_nonzero(engine->config->scheduler.max_model_len, p->context_length);
 	info->block_tokens = m->layout.block_tokens;
 	info->bos_id = m->tokenizer ? tokenizer_bos(m->tokenizer) : -1;
 	info->eos_id = m->tokenizer ? tokenizer_eos(m->tokenizer) : -1;
@@ -271,7 +273,8 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 	r = open_text(engine, m, gguf, error, size);
 	if (!r && m->tokenizer &&
 	    tokenizer_n_tokens(m->tokenizer) > m->llama.params.n_vocab) {
-		snprintf(error, size, "%s: the tokenizer has %u tokens, the model only %u",
+		snprintf(error, size,
+			 "%s: the tokenizer has %u tokens, the model only %u",
 			 gguf_name(gguf), tokenizer_n_tokens(m->tokenizer),
 			 m->llama.params.n_vocab);
 		r = -EINVAL;
@@ -309,8 +312,8 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 			  "blocks of %u tokens (%llu MiB)",
 			  engine->info.name, engine->model->props.variant,
 			  engine->model->props.n_threads,
-			  engine->model->llama.weight_bytes >> 20, engine->model->n_blocks,
-			  engine->info.block_tokens,
+			  engine->model->llama.weight_bytes >> 20,
+			  engine->model->n_blocks, engine->info.block_tokens,
 			  (unsigned long long)engine->model->n_blocks *
 					  engine->info.block_bytes >>
 				  20);

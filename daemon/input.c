@@ -95,8 +95,8 @@ static int32_t input_chat(const struct engine *engine, const void *data, uint32_
 			break;
 		}
 		if (valid < content.len) {
-			*ret_detail = (uint64_t)(content.bytes - (const uint8_t *)data) +
-				      valid;
+			*ret_detail =
+				(uint64_t)(content.bytes - (const uint8_t *)data) + valid;
 			r = KVD_E_TEXT;
 			break;
 		}

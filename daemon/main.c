@@ -25,8 +25,8 @@ enum {
 };
 
 struct arguments {
-	const char *file;	/* --config */
-	const char **options;	/* -o, in order */
+	const char *file;     /* --config */
+	const char **options; /* -o, in order */
 	size_t n_options;
 	bool check;
 };

@@ -93,7 +93,8 @@ int op_token(struct op *op, int32_t token, float logprob, const void *bytes, siz
 	return emit_push(&op->emit, bytes, len);
 }
 
-void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage, uint64_t now_ns)
+void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
+	    uint64_t now_ns)
 {
 	struct kvd_cqe_usage *u = &op->final.u.usage;
 
@@ -156,7 +157,8 @@ bool op_flush(struct op *op)
 			op_set_blocked(op, true);
 			return false;
 		default:
-			session_fault(ring->session, "impossible completion queue position");
+			session_fault(ring->session,
+				      "impossible completion queue position");
 			return false;
 		}
 		op->has_staged = false;

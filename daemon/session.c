@@ -162,9 +162,10 @@ void session_fault(struct session *session, const char *what)
 		return;
 	session->sessions->n_faulty++;
 	log_event(LOG_WARNING,
-		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL, .client_id = session->id,
-			     .uid = session->cred.uid, .has_uid = true,
-			     .detail = session->name, .detail_len = strlen(session->name)),
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL,
+			     .client_id = session->id, .uid = session->cred.uid,
+			     .has_uid = true, .detail = session->name,
+			     .detail_len = strlen(session->name)),
 		  "client %llu of uid %u broke the contract (%s) and was disconnected",
 		  (unsigned long long)session->id, (unsigned)session->cred.uid, what);
 	session_close(session);
@@ -303,8 +304,8 @@ void sessions_accept(struct sessions *sessions, int fd)
 	session->cred = cred;
 	session->id = sessions->next_id++;
 	/* A pid of another namespace reads as 0: then each connection is its own. */
-	session->owner = cred.pid > 0 ? (uint64_t)cred.pid
-				      : (UINT64_C(1) << 32) + session->id;
+	session->owner =
+		cred.pid > 0 ? (uint64_t)cred.pid : (UINT64_C(1) << 32) + session->id;
 	session->admin = cred.uid == 0 || cred.uid == geteuid();
 	session->connected_ns = loop_now(sessions->loop);
 	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,

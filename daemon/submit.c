@@ -128,7 +128,8 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	return r;
 }
 
-static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
+			    uint64_t *ret_detail)
 {
 	struct token_list list = {0};
 	struct request_desc desc;
@@ -241,7 +242,8 @@ out:
 	return r;
 }
 
-static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe,
+			     uint64_t *ret_detail)
 {
 	int32_t n = 0;
 
@@ -259,16 +261,14 @@ static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe, uint64_t 
 }
 
 static const submit_fn submit_ops[] = {
-	[KVD_OP_GENERATE] = submit_generate,
-	[KVD_OP_SCORE] = submit_score,
-	[KVD_OP_TOKENIZE] = submit_tokenize,
-	[KVD_OP_DETOKENIZE] = submit_detokenize,
+	[KVD_OP_GENERATE] = submit_generate, [KVD_OP_SCORE] = submit_score,
+	[KVD_OP_TOKENIZE] = submit_tokenize, [KVD_OP_DETOKENIZE] = submit_detokenize,
 	[KVD_OP_CANCEL] = submit_cancel,
 };
 
 /* Answer on the spot, without an operation. */
 static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
-			      int32_t res, uint64_t detail)
+			   int32_t res, uint64_t detail)
 {
 	struct kvd_cqe cqe = {.user_data = sqe->user_data, .res = res};
 

@@ -33,12 +33,12 @@ struct worker {
 	pthread_cond_t wake;
 	worker_fn run;
 	void *ctx;
-	const struct plan *plan;      /* under lock: set while a step is in flight */
+	const struct plan *plan; /* under lock: set while a step is in flight */
 	struct plan_result *result;
-	bool quit;		      /* under lock */
+	bool quit; /* under lock */
 	bool started;
-	bool busy;		      /* loop thread's own view */
-	int event_fd;		      /* readable when a result waits */
+	bool busy;    /* loop thread's own view */
+	int event_fd; /* readable when a result waits */
 };
 
 /* Return: 0 or -errno; the thread is named "kvd-worker" and blocks all signals. */

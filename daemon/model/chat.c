@@ -31,7 +31,7 @@ static const char *find(struct gguf_str hay, const char *needle)
  */
 static int load_default_system(struct chat_template *chat, struct gguf_str source)
 {
-	static const char open[] = "<|im_start|>system\\n";
+	static const char open[] = "<|im_start|>system";
 	const char *start, *end;
 
 	while ((start = find(source, open)) != NULL) {
@@ -40,6 +40,13 @@ static int load_default_system(struct chat_template *chat, struct gguf_str sourc
 		start += sizeof(open) - 1;
 		source.len -= (size_t)(start - source.data);
 		source.data = start;
+		/* The newline stands there as itself or as an escape. */
+		if (source.len >= 1 && start[0] == '\n')
+			start++;
+		else if (source.len >= 2 && start[0] == '\\' && start[1] == 'n')
+			start += 2;
+		else
+			continue;
 		end = find(source, im_end);
 		if (!end)
 			return 0;

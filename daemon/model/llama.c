@@ -26,7 +26,8 @@ struct llama_reader {
 	const char *arch;
 };
 
-static void arch_key(const struct llama_reader *in, const char *key, char *buf, size_t size)
+static void arch_key(const struct llama_reader *in, const char *key, char *buf,
+		     size_t size)
 {
 	snprintf(buf, size, "%s.%s", in->arch, key);
 }
@@ -65,8 +66,8 @@ static int read_f32(const struct llama_reader *in, const char *key, float fallba
 	if (r < 0)
 		return r;
 	if (!(value > 0.0f && value < 1e12f))
-		return gguf_fail(in->err, in->gguf, -EINVAL, "%s is %g, not a positive number",
-				 name, (double)value);
+		return gguf_fail(in->err, in->gguf, -EINVAL,
+				 "%s is %g, not a positive number", name, (double)value);
 	*ret = value;
 	return 0;
 }
@@ -96,10 +97,11 @@ static int read_rope(const struct llama_reader *in, const struct llama_arch *arc
 	if (gguf_str_eq(scaling, "none"))
 		return 0;
 	if (!gguf_str_eq(scaling, "linear"))
-		return gguf_fail(in->err, in->gguf, -ENOTSUP,
-				 "rope scaling \"%.*s\" is not supported; supported: none, "
-				 "linear",
-				 (int)(scaling.len < 32 ? scaling.len : 32), scaling.data);
+		return gguf_fail(
+			in->err, in->gguf, -ENOTSUP,
+			"rope scaling \"%.*s\" is not supported; supported: none, "
+			"linear",
+			(int)(scaling.len < 32 ? scaling.len : 32), scaling.data);
 	r = read_f32(in, "rope.scaling.factor", 1.0f, &factor);
 	p->rope.freq_scale = 1.0f / factor;
 	return r;
@@ -111,13 +113,15 @@ static const struct llama_arch *find_arch(const struct gguf *gguf, struct gguf_e
 	int r = gguf_get_str(gguf, "general.architecture", &name, err);
 
 	if (r > 0)
-		gguf_fail(err, gguf, -EINVAL, "metadata key general.architecture is missing");
+		gguf_fail(err, gguf, -EINVAL,
+			  "metadata key general.architecture is missing");
 	if (r)
 		return NULL;
 	for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
 		if (gguf_str_eq(name, archs[i].name))
 			return &archs[i];
-	gguf_fail(err, gguf, -ENOTSUP, "architecture \"%.*s\" is not supported; supported: llama",
+	gguf_fail(err, gguf, -ENOTSUP,
+		  "architecture \"%.*s\" is not supported; supported: llama",
 		  (int)(name.len < 32 ? name.len : 32), name.data);
 	return NULL;
 }
@@ -158,8 +162,8 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 	if (r)
 		return r;
 	if (p.head_dim % 8)
-		return gguf_fail(err, gguf, -ENOTSUP,
-				 "head size %u is no multiple of 8", p.head_dim);
+		return gguf_fail(err, gguf, -ENOTSUP, "head size %u is no multiple of 8",
+				 p.head_dim);
 	if (p.n_heads % p.n_kv_heads)
 		return gguf_fail(err, gguf, -EINVAL,
 				 "head_count %u is no multiple of head_count_kv %u",
@@ -169,9 +173,11 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 		return r;
 	embd = gguf_find_tensor(gguf, "token_embd.weight");
 	if (!embd)
-		return gguf_fail(err, gguf, -EINVAL, "tensor token_embd.weight is missing");
+		return gguf_fail(err, gguf, -EINVAL,
+				 "tensor token_embd.weight is missing");
 	if (embd->n_dims != 2 || embd->dims[1] < 1 || embd->dims[1] > KV_MAX_ROWS)
-		return gguf_fail(err, gguf, -EINVAL, "tensor token_embd.weight is no matrix");
+		return gguf_fail(err, gguf, -EINVAL,
+				 "tensor token_embd.weight is no matrix");
 	p.n_vocab = (uint32_t)embd->dims[1];
 	*ret = p;
 	return 0;
@@ -203,11 +209,12 @@ static int find_part(struct llama_loader *in, const char *name, uint64_t n, uint
 	int type;
 
 	if (!t)
-		return gguf_fail(in->err, in->gguf, -EINVAL, "tensor %s is missing", name);
+		return gguf_fail(in->err, in->gguf, -EINVAL, "tensor %s is missing",
+				 name);
 	if (t->n_dims > 2 || t->dims[0] != k || t->dims[1] != n)
 		return gguf_fail(in->err, in->gguf, -EINVAL,
-				 "tensor %s has shape [%llu, %llu], want [%llu, %llu]", name,
-				 (unsigned long long)t->dims[0],
+				 "tensor %s has shape [%llu, %llu], want [%llu, %llu]",
+				 name, (unsigned long long)t->dims[0],
 				 (unsigned long long)t->dims[1], (unsigned long long)k,
 				 (unsigned long long)n);
 	type = wtype_of(t->type);
@@ -256,7 +263,8 @@ static int load_vector(struct llama_loader *in, const char *name, uint32_t k,
 
 /* One packed matrix of the named tensors side by side, all with k columns. */
 static int load_matrix(struct llama_loader *in, const char *const *names,
-		       const uint32_t *rows, uint32_t n, uint32_t k, struct kv_weight **ret)
+		       const uint32_t *rows, uint32_t n, uint32_t k,
+		       struct kv_weight **ret)
 {
 	struct llama *llama = in->llama;
 	struct kv_weight_part parts[KV_MAX_PARTS];
@@ -270,7 +278,8 @@ static int load_matrix(struct llama_loader *in, const char *const *names,
 	r = llama->backend->weight_pack(llama->dev, parts, n, ret);
 	if (r == -EINVAL)
 		return gguf_fail(in->err, in->gguf, r,
-				 "tensor %s: %u columns do not fit its type", names[0], k);
+				 "tensor %s: %u columns do not fit its type", names[0],
+				 k);
 	if (!r)
 		llama->weight_bytes += llama->backend->weight_bytes(*ret);
 	return r;
@@ -283,7 +292,7 @@ static int load_layer(struct llama_loader *in, uint32_t i)
 	uint32_t heads = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
 	char name[9][48];
 	static const char *const suffix[9] = {
-		"attn_norm",   "ffn_norm", "attn_q",   "attn_k",  "attn_v",
+		"attn_norm",   "ffn_norm", "attn_q", "attn_k",   "attn_v",
 		"attn_output", "ffn_gate", "ffn_up", "ffn_down",
 	};
 	const char *names[9];
@@ -303,8 +312,8 @@ static int load_layer(struct llama_loader *in, uint32_t i)
 		r = load_matrix(in, names + 5, (uint32_t[]){p->d_model}, 1, heads,
 				&layer->output);
 	if (!r)
-		r = load_matrix(in, names + 6, (uint32_t[]){p->d_ff, p->d_ff}, 2, p->d_model,
-				&layer->gate_up);
+		r = load_matrix(in, names + 6, (uint32_t[]){p->d_ff, p->d_ff}, 2,
+				p->d_model, &layer->gate_up);
 	if (!r)
 		r = load_matrix(in, names + 8, (uint32_t[]){p->d_model}, 1, p->d_ff,
 				&layer->down);
@@ -326,9 +335,10 @@ static int load_embedding(struct llama_loader *in)
 		return r;
 	row_bytes = kv_wtype_row_bytes(part.type, part.k);
 	if (row_bytes < 0)
-		return gguf_fail(in->err, in->gguf, -EINVAL,
-				 "tensor token_embd.weight: %u columns do not fit its type",
-				 part.k);
+		return gguf_fail(
+			in->err, in->gguf, -EINVAL,
+			"tensor token_embd.weight: %u columns do not fit its type",
+			part.k);
 	llama->table_rows = malloc((size_t)row_bytes * part.n);
 	if (!llama->table_rows)
 		return -ENOMEM;

@@ -145,8 +145,8 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 		};
 	}
 	for (uint32_t i = 0; i < plan->n_copies; i++)
-		r->copies[i] = (struct kv_block_copy){plan->copies[i].src,
-						      plan->copies[i].dst};
+		r->copies[i] =
+			(struct kv_block_copy){plan->copies[i].src, plan->copies[i].dst};
 	if (plan->n_zero)
 		ret = be->zero_blocks(r->stream, r->pool, plan->zero, plan->n_zero);
 	if (!ret && plan->n_copies)
@@ -173,8 +173,8 @@ static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_
 								.ldx = p->d_model,
 								.ldy = 2u * p->d_ff});
 	if (!ret)
-		ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act, p->d_ff, m,
-				   p->d_ff);
+		ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act, p->d_ff,
+				   m, p->d_ff);
 	if (!ret)
 		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->down,
 								.x = r->act,
@@ -204,8 +204,8 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 		const struct llama_layer *layer = &r->model->layers[i];
 		const float *attn = r->attn;
 
-		ret = be->rms_norm(r->stream, r->x, d, layer->attn_norm, p->eps, r->h, d, m,
-				   p->d_model);
+		ret = be->rms_norm(r->stream, r->x, d, layer->attn_norm, p->eps, r->h, d,
+				   m, p->d_model);
 		if (!ret)
 			ret = be->linear(r->stream,
 					 &(struct kv_linear){.w = layer->qkv,
@@ -226,12 +226,13 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 		if (!ret)
 			ret = be->attention(
 				r->stream, r->pool, i,
-				&(struct kv_attention){.q = r->qkv,
-						       .out = r->attn,
-						       .ldq = qkv_dim(p),
-						       .ldo = heads,
-						       .n_heads = p->n_heads,
-						       .scale = 1.0f / sqrtf((float)p->head_dim)});
+				&(struct kv_attention){
+					.q = r->qkv,
+					.out = r->attn,
+					.ldq = qkv_dim(p),
+					.ldo = heads,
+					.n_heads = p->n_heads,
+					.scale = 1.0f / sqrtf((float)p->head_dim)});
 		if (!ret && i + 1 == p->n_layers && plan->n_outputs < m) {
 			/* h and qkv are free now; x moves over its own lower rows. */
 			m = plan->n_outputs;
@@ -249,13 +250,14 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 			}
 		}
 		if (!ret && m)
-			ret = be->linear(r->stream, &(struct kv_linear){.w = layer->output,
-									.x = attn,
-									.y = r->x,
-									.m = m,
-									.ldx = heads,
-									.ldy = d,
-									.accumulate = true});
+			ret = be->linear(r->stream,
+					 &(struct kv_linear){.w = layer->output,
+							     .x = attn,
+							     .y = r->x,
+							     .m = m,
+							     .ldx = heads,
+							     .ldy = d,
+							     .accumulate = true});
 		if (!ret && m)
 			ret = runner_ffn(r, layer, m);
 	}
@@ -329,7 +331,8 @@ static int runner_outputs(struct runner *r, const struct plan *plan,
 	return ret;
 }
 
-void runner_run(struct runner *runner, const struct plan *plan, struct plan_result *result)
+void runner_run(struct runner *runner, const struct plan *plan,
+		struct plan_result *result)
 {
 	uint64_t start = clock_now_ns();
 	int ret;

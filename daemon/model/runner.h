@@ -44,13 +44,13 @@ struct runner {
 
 	size_t scratch_bytes;
 	void *scratch KV_DEV;
-	float *x KV_DEV;      /* [rows, d] the residual stream */
-	float *h KV_DEV;      /* [rows, d] a norm of it */
-	float *qkv KV_DEV;    /* [rows, heads + 2 kv] */
-	float *attn KV_DEV;   /* [rows, heads] */
-	float *gate_up KV_DEV; /* [rows, 2 ff] */
-	float *act KV_DEV;    /* [rows, ff] */
-	float *logits KV_DEV; /* [RUNNER_LOGIT_ROWS, n_vocab] */
+	float *x KV_DEV;                    /* [rows, d] the residual stream */
+	float *h KV_DEV;                    /* [rows, d] a norm of it */
+	float *qkv KV_DEV;                  /* [rows, heads + 2 kv] */
+	float *attn KV_DEV;                 /* [rows, heads] */
+	float *gate_up KV_DEV;              /* [rows, 2 ff] */
+	float *act KV_DEV;                  /* [rows, ff] */
+	float *logits KV_DEV;               /* [RUNNER_LOGIT_ROWS, n_vocab] */
 	struct kv_logits_stat *stat KV_DEV; /* [RUNNER_LOGIT_ROWS] */
 };
 

@@ -66,9 +66,13 @@ START_TEST(pieces_do_not_cut_characters)
 	struct emit e;
 
 	start(&e, NULL, NULL);
-	emit_push(&e, "abc\xe2\x82\xac" "d", 7);
+	emit_push(&e,
+		  "abc\xe2\x82\xac"
+		  "d",
+		  7);
 	ck_assert_str_eq(taken(&e, 5, false), "abc");
-	ck_assert_str_eq(taken(&e, 5, false), "\xe2\x82\xac" "d");
+	ck_assert_str_eq(taken(&e, 5, false), "\xe2\x82\xac"
+					      "d");
 	emit_deinit(&e);
 }
 END_TEST
