@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages and SQEs: what is accepted, what is answered, what ends the session. */
+#include <check.h>
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <kvd/proto.h>
+
+#include "ipc/base.h"
+#include "ipc/proto.h"
+#include "ipc/sqe.h"
+#include "ipc/status.h"
+#include "tests/unit/ipc/suite.h"
+
+static struct kvd_msg_hello hello_ok(void)
+{
+	struct kvd_msg_hello h = {.magic = KVD_HELLO_MAGIC, .version = KVD_ABI_VERSION};
+
+	proto_hdr_init(&h.hdr, KVD_MSG_HELLO, sizeof(h), 5, 0);
+	strcpy(h.name, "größe");
+	return h;
+}
+
+START_TEST(hello)
+{
+	struct kvd_msg_hello h = hello_ok();
+	struct {
+		struct kvd_msg_hello h;
+		uint64_t more;
+	} longer = {.h = h};
+	struct proto_request req;
+	size_t len;
+
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_OK);
+	ck_assert_str_eq(req.u.hello.name, "größe");
+	ck_assert_uint_eq(req.hdr.tag, 5);
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), true, &req), PROTO_END);
+	for (len = 0; len < sizeof(h); len++) {
+		h.hdr.len = (uint32_t)len;
+		ck_assert_int_eq(proto_parse_request(&h, len, false, &req), PROTO_END);
+	}
+
+	h = hello_ok();
+	h.version = 2;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_ERROR);
+	ck_assert_int_eq(req.status, KVD_E_VERSION);
+	h = hello_ok();
+	h.magic++;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_ERROR);
+	ck_assert_int_eq(req.status, KVD_E_PROTO);
+
+	/* A newer client may say more, as long as it says nothing. */
+	longer.h.hdr.len = sizeof(longer);
+	ck_assert_int_eq(proto_parse_request(&longer, sizeof(longer), false, &req),
+			 PROTO_OK);
+	longer.more = 1;
+	ck_assert_int_eq(proto_parse_request(&longer, sizeof(longer), false, &req),
+			 PROTO_ERROR);
+	ck_assert_int_eq(req.status, -E2BIG);
+}
+END_TEST
+
+START_TEST(headers)
+{
+	struct kvd_msg_hello h;
+	struct proto_request req;
+	struct kvd_msg_hdr stats;
+
+	h = hello_ok();
+	h.hdr.tag = 0;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_END);
+	h = hello_ok();
+	h.hdr.flags = 1;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_END);
+	h = hello_ok();
+	h.hdr.status = -1;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_END);
+	h = hello_ok();
+	h.hdr.len++;
+	ck_assert_int_eq(proto_parse_request(&h, sizeof(h), false, &req), PROTO_END);
+
+	proto_hdr_init(&stats, KVD_MSG_STATS, sizeof(stats), 1, 0);
+	ck_assert_int_eq(proto_parse_request(&stats, sizeof(stats), true, &req),
+			 PROTO_OK);
+	ck_assert_int_eq(proto_parse_request(&stats, sizeof(stats), false, &req),
+			 PROTO_END);
+	stats.type = 999;
+	ck_assert_int_eq(proto_parse_request(&stats, sizeof(stats), true, &req),
+			 PROTO_ERROR);
+	ck_assert_int_eq(req.status, KVD_E_UNSUPPORTED);
+	stats.type = KVD_MSG_WELCOME;
+	ck_assert_int_eq(proto_parse_request(&stats, sizeof(stats), true, &req),
+			 PROTO_ERROR);
+}
+END_TEST
+
+START_TEST(names)
+{
+	static const struct {
+		char name[8];
+		bool ok;
+	} cases[] = {
+		{"", true},
+		{"plain", true},
+		{"a\nb", false},
+		{"\x1b[2J", false},
+		{"\x7f", false},
+		{"\xff", false},
+		{"\xc0\x80", false},         /* overlong 0 */
+		{"\xed\xa0\x80", false},     /* surrogate */
+		{"\xf4\x90\x80\x80", false}, /* above U+10FFFF */
+		{"\xe2\x82", false},         /* cut */
+		{"€", true},
+		{"a\0b", false},     /* something behind the end */
+		{"12345678", false}, /* see below: not terminated */
+	};
+	struct kvd_msg_hello h;
+	struct proto_request req;
+	char out[8];
+	size_t i;
+
+	for (i = 0; i < KVD_ARRAY_LEN(cases); i++) {
+		h = hello_ok();
+		memset(h.name, i + 1 == KVD_ARRAY_LEN(cases) ? 'x' : 0, sizeof(h.name));
+		memcpy(h.name, cases[i].name, 8);
+		ck_assert_msg((proto_parse_request(&h, sizeof(h), false, &req) ==
+			       PROTO_OK) == cases[i].ok,
+			      "case %zu", i);
+		ck_assert(cases[i].ok || req.status == -EINVAL);
+	}
+	proto_set_string(out, sizeof(out), "a\nb\xff€€");
+	ck_assert_str_eq(out, "a?b?€");
+	proto_set_string(out, sizeof(out), "1234567890");
+	ck_assert_str_eq(out, "1234567");
+	ck_assert_uint_eq(utf8_valid_len("ab\xc3\xa9\xc3", 5), 4);
+}
+END_TEST
+
+START_TEST(reserved_fields)
+{
+	struct kvd_msg_ring_open o = {.sq_entries = 4, .cq_entries = 8};
+	struct kvd_msg_flush f = {0};
+	struct proto_request req;
+
+	proto_hdr_init(&o.hdr, KVD_MSG_RING_OPEN, sizeof(o), 1, 0);
+	ck_assert_int_eq(proto_parse_request(&o, sizeof(o), true, &req), PROTO_OK);
+	ck_assert_uint_eq(req.u.ring_open.cq_entries, 8);
+	o.flags = 1;
+	ck_assert_int_eq(proto_parse_request(&o, sizeof(o), true, &req), PROTO_ERROR);
+	ck_assert_int_eq(req.status, -EINVAL);
+	o.flags = 0;
+	o.reserved = 1;
+	ck_assert_int_eq(proto_parse_request(&o, sizeof(o), true, &req), PROTO_ERROR);
+
+	proto_hdr_init(&f.hdr, KVD_MSG_FLUSH, sizeof(f), 1, 0);
+	ck_assert_int_eq(proto_parse_request(&f, sizeof(f), true, &req), PROTO_OK);
+	memset(f.domain, 'x', sizeof(f.domain));
+	ck_assert_int_eq(proto_parse_request(&f, sizeof(f), true, &req), PROTO_ERROR);
+}
+END_TEST
+
+START_TEST(replies)
+{
+	struct {
+		struct kvd_msg_clients_reply r;
+		struct kvd_client_info e[2];
+	} m = {.r = {.n = 2, .entry_size = sizeof(struct kvd_client_info)}};
+	struct kvd_msg_welcome w = {0}, got;
+	struct kvd_client_info infos[2];
+	struct kvd_msg_error err;
+	uint64_t next;
+
+	proto_hdr_init(&w.hdr, KVD_MSG_WELCOME, sizeof(w), 1, 0);
+	w.model.n_layers = 30;
+	ck_assert_int_eq(proto_parse_reply(&w, sizeof(w), KVD_MSG_WELCOME, sizeof(w),
+					   &got, sizeof(got)),
+			 0);
+	ck_assert_uint_eq(got.model.n_layers, 30);
+	ck_assert_int_eq(proto_parse_reply(&w, sizeof(w), KVD_MSG_REJECT, sizeof(w), &got,
+					   sizeof(got)),
+			 KVD_E_PROTO);
+	/* From an older daemon: what is missing is 0. */
+	w.hdr.len = 136;
+	memset(&got, 0xff, sizeof(got));
+	ck_assert_int_eq(
+		proto_parse_reply(&w, 136, KVD_MSG_WELCOME, 136, &got, sizeof(got)), 0);
+	ck_assert_uint_eq(got.model.n_layers, 0);
+	ck_assert_int_eq(
+		proto_parse_reply(&w, 136, KVD_MSG_WELCOME, 137, &got, sizeof(got)),
+		KVD_E_PROTO);
+
+	proto_hdr_init(&m.r.hdr, KVD_MSG_CLIENTS_REPLY, sizeof(m), 1, 0);
+	m.e[1].id = 9;
+	memset(m.e[1].name, 'n', sizeof(m.e[1].name));
+	ck_assert_int_eq(proto_parse_clients(&m, sizeof(m), infos, 2, &next), 2);
+	ck_assert_uint_eq(infos[1].id, 9);
+	ck_assert_uint_eq(strlen(infos[1].name), KVD_NAME_MAX - 1);
+	ck_assert_int_eq(proto_parse_clients(&m, sizeof(m), NULL, 0, &next), 2);
+	m.r.n = 3;
+	ck_assert_int_eq(proto_parse_clients(&m, sizeof(m), infos, 2, &next),
+			 KVD_E_PROTO);
+	m.r.n = 2;
+	m.r.entry_size = 8;
+	ck_assert_int_eq(proto_parse_clients(&m, sizeof(m), infos, 2, &next),
+			 KVD_E_PROTO);
+	m.r.entry_size = UINT32_MAX;
+	ck_assert_int_eq(proto_parse_clients(&m, sizeof(m), infos, 2, &next),
+			 KVD_E_PROTO);
+
+	proto_error_init(&err, KVD_MSG_ERROR, 3, KVD_E_QUOTA, 16, NULL);
+	ck_assert_str_eq(err.text, status_text(KVD_E_QUOTA));
+	ck_assert_uint_eq(err.detail, 16);
+}
+END_TEST
+
+START_TEST(sqes)
+{
+	static const struct {
+		struct kvd_sqe sqe;
+		int rc;
+	} cases[] = {
+		{{.opcode = KVD_OP_NOP}, 0},
+		{{.opcode = KVD_OP_NOP, .user_data = 7, .seq = 3}, 0},
+		{{.opcode = KVD_OP_NOP, .arg = 1}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .flags = 1}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .input = 1}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .in_len = 1}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .in_off = 1}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .out_len = 4}, -EINVAL},
+		{{.opcode = KVD_OP_NOP, .params_len = 64}, -EINVAL},
+		{{.opcode = 6}, -EINVAL},
+		{{.opcode = 16}, -EINVAL},
+		{{.opcode = 255}, -EINVAL},
+		{{.opcode = KVD_OP_CANCEL, .arg = 5}, 0},
+		{{.opcode = KVD_OP_CANCEL, .arg = 5, .in_len = 4}, -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 2, .in_len = 1000}, 0},
+		{{.opcode = KVD_OP_GENERATE, .input = 2, .in_len = 1001}, -EFAULT},
+		{{.opcode = KVD_OP_GENERATE, .input = 2, .in_len = 1, .in_off = 1000},
+		 -EFAULT},
+		{{.opcode = KVD_OP_GENERATE, .input = 2, .in_len = 2, .in_off = ~0ull},
+		 -EFAULT},
+		{{.opcode = KVD_OP_GENERATE, .input = 0, .in_len = 4}, -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 4, .in_len = 4}, -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 33, .in_len = 4}, -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 1, .in_len = 6}, -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 1, .in_len = 8, .flags = 4},
+		 -EINVAL},
+		{{.opcode = KVD_OP_GENERATE, .input = 1, .in_len = 8, .flags = 3}, 0},
+		{{.opcode = KVD_OP_GENERATE, .input = 1, .in_len = 8, .out_len = 4},
+		 -EINVAL},
+		{{.opcode = KVD_OP_GENERATE,
+		  .input = 1,
+		  .in_len = 8,
+		  .params_len = 64,
+		  .params_off = 937},
+		 -EFAULT},
+		{{.opcode = KVD_OP_SCORE,
+		  .input = 3,
+		  .in_len = 8,
+		  .out_len = 8,
+		  .out_off = 492},
+		 0},
+		{{.opcode = KVD_OP_SCORE,
+		  .input = 3,
+		  .in_len = 8,
+		  .out_len = 9,
+		  .out_off = 492},
+		 -EFAULT},
+		{{.opcode = KVD_OP_SCORE,
+		  .input = 3,
+		  .in_len = 8,
+		  .out_len = 8,
+		  .out_off = 2},
+		 -EINVAL},
+		{{.opcode = KVD_OP_TOKENIZE, .input = 1, .in_len = 8}, -EINVAL},
+		{{.opcode = KVD_OP_TOKENIZE, .input = 2, .in_len = 8, .out_len = 4}, 0},
+		{{.opcode = KVD_OP_DETOKENIZE, .input = 1, .in_len = 8, .flags = 4}, 0},
+		{{.opcode = KVD_OP_DETOKENIZE, .input = 2, .in_len = 8}, -EINVAL},
+	};
+	size_t i;
+
+	for (i = 0; i < KVD_ARRAY_LEN(cases); i++)
+		ck_assert_msg(sqe_check(&cases[i].sqe, 1000, 500) == cases[i].rc,
+			      "case %zu: %d", i, sqe_check(&cases[i].sqe, 1000, 500));
+}
+END_TEST
+
+START_TEST(gen_params)
+{
+	struct {
+		struct kvd_gen_params p;
+		uint8_t tail[64];
+	} m;
+	struct kvd_gen_params p;
+	struct sqe_span stops[KVD_MAX_STOP];
+	size_t len;
+
+	ck_assert_int_eq(sqe_parse_gen_params(NULL, 0, &p, stops), 0);
+	ck_assert_uint_eq(p.max_tokens, 0);
+
+	memset(&m, 0, sizeof(m));
+	m.p.size = 64;
+	for (len = 1; len < 64; len++)
+		ck_assert_int_eq(sqe_parse_gen_params(&m, len, &p, stops), -EINVAL);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 64, &p, stops), 0);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 65, &p, stops), -EINVAL);
+	m.p.size = 63;
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 64, &p, stops), -EINVAL);
+	/* A newer caller: fine while the new fields are 0. */
+	m.p.size = 72;
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 72, &p, stops), 0);
+	m.tail[7] = 1;
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 72, &p, stops), -EINVAL);
+
+	m.p.size = 64;
+	m.p.n_stop = 2;
+	memcpy(m.tail, "\2\0\0\0ab\1\0\0\0c", 11);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), 0);
+	ck_assert_uint_eq(stops[0].len, 2);
+	ck_assert_mem_eq(stops[1].bytes, "c", 1);
+	for (len = 64; len < 75; len++)
+		ck_assert_int_eq(sqe_parse_gen_params(&m, len, &p, stops), -EINVAL);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 76, &p, stops), -EINVAL);
+	memset(m.tail, 0xff, 4);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), -EINVAL);
+	memset(m.tail, 0, 4);
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), -EINVAL);
+	m.p.n_stop = UINT32_MAX;
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), -EINVAL);
+
+	m.p.n_stop = 0;
+#define BAD(field, value)                                                                \
+	do {                                                                             \
+		struct kvd_gen_params q = m.p;                                           \
+		q.field = (value);                                                       \
+		ck_assert_int_eq(sqe_parse_gen_params(&q, 64, &p, stops), -EINVAL);      \
+	} while (0)
+	BAD(temperature, NAN);
+	BAD(temperature, -0.1f);
+	BAD(temperature, INFINITY);
+	BAD(top_p, 1.1f);
+	BAD(min_p, NAN);
+	BAD(n, 2);
+	BAD(flags, 4);
+	BAD(flags, 1u << 31);
+	BAD(reserved[4], 1);
+}
+END_TEST
+
+START_TEST(chat_records)
+{
+	static const char ok[] = "\4\0\0\0\2\0\0\0userhi\6\0\0\0\0\0\0\0system";
+	struct sqe_span role, content;
+	size_t pos = 0, len;
+	int rc;
+
+	ck_assert_int_eq(sqe_next_message(ok, 28, &pos, &role, &content), 1);
+	ck_assert_mem_eq(role.bytes, "user", 4);
+	ck_assert_uint_eq(content.len, 2);
+	ck_assert_int_eq(sqe_next_message(ok, 28, &pos, &role, &content), 1);
+	ck_assert_uint_eq(content.len, 0);
+	ck_assert_int_eq(sqe_next_message(ok, 28, &pos, &role, &content), 0);
+
+	/* Cut anywhere but between records it is malformed. */
+	for (len = 1; len < 28; len++) {
+		pos = 0;
+		while ((rc = sqe_next_message(ok, len, &pos, &role, &content)) == 1)
+			;
+		ck_assert_int_eq(rc, len == 14 ? 0 : -EINVAL);
+	}
+	pos = 0;
+	ck_assert_int_eq(
+		sqe_next_message("\0\0\0\0\2\0\0\0hi", 10, &pos, &role, &content),
+		-EINVAL);
+	ck_assert_int_eq(sqe_next_message("\1\0\0\0\377\377\377\377xhi", 11, &pos, &role,
+					  &content),
+			 -EINVAL);
+}
+END_TEST
+
+START_TEST(statuses)
+{
+	int s;
+
+	/* Every number of the header has a name and a text of its own. */
+	for (s = KVD_E_BASE; s >= KVD_E_UNSUPPORTED; s--) {
+		ck_assert_int_eq(strncmp(status_name(s), "KVD_E_", 6), 0);
+		ck_assert_str_ne(status_text(s), "Unknown status");
+	}
+	ck_assert_str_eq(status_name(KVD_E_UNSUPPORTED - 1), "UNKNOWN");
+	ck_assert_str_eq(status_name(-EINVAL), "EINVAL");
+	ck_assert_str_eq(status_name(-4095), "UNKNOWN");
+	ck_assert_str_eq(status_name(INT32_MIN), "UNKNOWN");
+	ck_assert_str_eq(status_name(3), "OK");
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *tests[] = {
+		hello, headers,    names,        reserved_fields, replies,
+		sqes,  gen_params, chat_records, statuses,
+	};
+
+	return run_suite("proto", tests, KVD_ARRAY_LEN(tests));
+}
