@@ -227,7 +227,8 @@ static int collect_text(struct collector *k, const uint8_t *bytes, size_t len)
 	rc = grow((void **)&res->text, &k->text_cap, res->text_len + len + 1, 1);
 	if (rc < 0)
 		return rc;
-	memcpy(res->text + res->text_len, bytes, len);
+	if (len > 0)
+		memcpy(res->text + res->text_len, bytes, len);
 	res->text_len += len;
 	res->text[res->text_len] = 0;
 	return 0;

@@ -51,7 +51,7 @@ START_TEST(random_operations)
 	int step, k;
 
 	ck_assert_int_eq(arena_init(&a, SIZE, SLOTS), 0);
-	for (step = 0; step < 100000; step++) {
+	for (step = 0; step < 20000; step++) {
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		k = (int)(seed >> 58);
 		if (held[k].len) {
@@ -65,8 +65,10 @@ START_TEST(random_operations)
 			continue;
 		ck_assert_uint_eq(off % ARENA_ALIGN, 0);
 		ck_assert(range_ok(off, len, SIZE));
-		for (i = 0; i < len; i++)
-			ck_assert_uint_eq(used[off + i], 0);
+		/* One assertion a step: libcheck writes each of them to a file. */
+		for (i = 0; i < len && !used[off + i]; i++)
+			;
+		ck_assert_uint_eq(i, len);
 		memset(used + off, 1, len);
 		held[k].off = off;
 		held[k].len = len;
