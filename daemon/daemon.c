@@ -39,11 +39,17 @@ static void on_sigint(struct loop_signal *signal, int signo)
 
 static void on_sighup(struct loop_signal *signal, int signo)
 {
-	(void)signal;
+	struct daemon *daemon = container_of(signal, struct daemon, sighup);
+	int r;
+
 	(void)signo;
 	notify_reloading();
-	log_notice("SIGHUP: nothing can be reloaded yet; restart to apply kvd.conf");
-	notify_ready("%s", "SIGHUP ignored");
+	r = daemon->recheck(daemon->recheck_ctx);
+	log_event(r ? LOG_ERR : LOG_NOTICE,
+		  LOG_FIELDS(.message_id = r ? MSGID_CONFIG_BAD : MSGID_CONFIG_RELOADED),
+		  r ? "the configuration has mistakes; kvd would not start with it"
+		    : "the configuration is fine; restart kvd to apply changes");
+	notify_ready("%s", daemon->status_text);
 }
 
 static void on_watchdog(struct loop_timer *timer, uint64_t now_ns)
@@ -161,7 +167,8 @@ static int daemon_start(struct daemon *daemon)
 	return 0;
 }
 
-int daemon_new(struct daemon **ret_daemon, const struct config *config)
+int daemon_new(struct daemon **ret_daemon, const struct config *config,
+	       daemon_recheck_fn recheck, void *ctx)
 {
 	struct daemon *daemon = calloc(1, sizeof(*daemon));
 	int r;
@@ -171,6 +178,8 @@ int daemon_new(struct daemon **ret_daemon, const struct config *config)
 		return -ENOMEM;
 	}
 	daemon->config = config;
+	daemon->recheck = recheck;
+	daemon->recheck_ctx = ctx;
 	listener_init(&daemon->listener);
 	r = daemon_start(daemon);
 	if (r) {

@@ -20,8 +20,13 @@
 #include "daemon/loop.h"
 #include "daemon/session.h"
 
+/* Reads the configuration again and logs its mistakes. Return: 0 when there are none. */
+typedef int (*daemon_recheck_fn)(void *ctx);
+
 struct daemon {
 	const struct config *config;
+	daemon_recheck_fn recheck;
+	void *recheck_ctx;
 	struct loop *loop;
 	struct engine engine;
 	struct sessions sessions;
@@ -33,13 +38,15 @@ struct daemon {
 
 /**
  * daemon_new() - start everything up to the listening socket
- * @config: checked; must outlive the daemon
+ * @config:  checked; must outlive the daemon
+ * @recheck: called with @ctx on SIGHUP
  *
  * Says in the log why it failed.
  *
  * Return: 0 or -errno.
  */
-int daemon_new(struct daemon **ret_daemon, const struct config *config);
+int daemon_new(struct daemon **ret_daemon, const struct config *config,
+	       daemon_recheck_fn recheck, void *ctx);
 
 /* Serve until SIGTERM or SIGINT. Return: 0 or -errno. */
 int daemon_run(struct daemon *daemon);

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,12 +116,26 @@ static int load_config(struct config *config, const struct arguments *args)
 	return report.n_errors ? 1 : 0;
 }
 
-static int run(const struct config *config)
+static int recheck(void *ctx)
+{
+	struct config config;
+	int r;
+
+	r = config_init(&config);
+	if (!r)
+		r = load_config(&config, ctx);
+	if (r < 0)
+		log_errno(LOG_ERR, r, "cannot read the configuration");
+	config_deinit(&config);
+	return r;
+}
+
+static int run(const struct config *config, struct arguments *args)
 {
 	struct daemon *daemon;
 	int r;
 
-	r = daemon_new(&daemon, config);
+	r = daemon_new(&daemon, config, recheck, args);
 	if (r)
 		return EXIT_FAILURE; /* daemon_new() has said why */
 	r = daemon_run(daemon);
@@ -136,6 +151,7 @@ int main(int argc, char **argv)
 
 	/* Prompts pass through this process: no core dumps, no ptrace by the same uid. */
 	prctl(PR_SET_DUMPABLE, 0);
+	signal(SIGPIPE, SIG_IGN);
 
 	args.options = calloc((size_t)argc, sizeof(*args.options));
 	if (!args.options || config_init(&config) < 0) {
@@ -156,7 +172,7 @@ int main(int argc, char **argv)
 				 config.daemon.log_level);
 			log_set_rate_limit(config.daemon.log_rate_interval_ns,
 					   config.daemon.log_rate_burst);
-			r = run(&config);
+			r = run(&config, &args);
 		}
 	}
 	log_close();

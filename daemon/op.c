@@ -32,6 +32,7 @@ struct op *op_new(struct engine *engine, struct session_ring *ring,
 		ring->ops = op;
 	ring->ops_tail = op;
 	ring->n_ops++;
+	ring->session->n_ops++;
 	return op;
 }
 
@@ -67,6 +68,7 @@ void op_detach(struct op *op)
 	else
 		ring->ops_tail = op->prev;
 	ring->n_ops--;
+	ring->session->n_ops--;
 	op->prev = op->next = NULL;
 	op->ring = NULL;
 }

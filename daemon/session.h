@@ -84,6 +84,7 @@ struct session {
 	uint64_t connected_ns;
 	struct session_ring *rings;
 	uint32_t n_rings;
+	uint32_t n_ops;
 	uint32_t next_ring_id;
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
 };

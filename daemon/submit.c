@@ -293,9 +293,10 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 		answer_at_once(ring, sqe, r, 0);
 		return;
 	}
-	if (limit > KVD_MAX_IN_FLIGHT)
+	if (ring->n_ops >= KVD_MAX_IN_FLIGHT && limit > KVD_MAX_IN_FLIGHT)
 		limit = KVD_MAX_IN_FLIGHT;
-	if (ring->n_ops >= limit && sqe->opcode != KVD_OP_CANCEL) {
+	if ((ring->n_ops >= KVD_MAX_IN_FLIGHT || ring->session->n_ops >= limit) &&
+	    sqe->opcode != KVD_OP_CANCEL) {
 		answer_at_once(ring, sqe, KVD_E_BUSY, limit);
 		return;
 	}
