@@ -8,7 +8,7 @@ daemon has to have lived through it. Needs Python 3.9 and nothing else.
 
 Environment: KVD_BUILD (build folder), KVD_MODEL (GGUF file), KVD_SHARED (cases),
 KVD_TEST_SECONDS (length of each timed part), KVD_TEST_ROUNDS (counts of repeated parts,
-per cent of the full number), KVD_TEST_VERBOSE.
+per cent of the full number), KVD_TEST_DAEMON (another kvd than that of the build folder).
 """
 import contextlib
 import faulthandler
@@ -26,7 +26,7 @@ import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.environ.get("KVD_BUILD", os.path.join(ROOT, "build")))
-KVD = os.path.join(BUILD, "daemon", "kvd")
+KVD = os.environ.get("KVD_TEST_DAEMON", os.path.join(BUILD, "daemon", "kvd"))
 KVCTL = os.path.join(BUILD, "client", "kvctl", "kvctl")
 HOSTILE = os.path.join(BUILD, "tests", "system", "hostile")
 SHARED = os.environ.get("KVD_SHARED", os.path.join(os.path.dirname(ROOT), "shared"))
@@ -55,15 +55,22 @@ def rounds(full):
     return max(1, full * int(os.environ.get("KVD_TEST_ROUNDS", "100")) // 100)
 
 
+def grace():
+    """A second for the daemon to tidy up; longer where others keep the machine busy, or
+    where sanitizers slow the step down that is in flight."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(1.0, load) * (5 if SANITIZED else 1)
+
+
 def until(condition, timeout, what):
-    """Wait for a condition, or fail naming it."""
+    """Wait for a condition, or fail naming it (what may be a function that says it)."""
     end = time.monotonic() + timeout
     while True:
         got = condition()
         if got:
             return got
         if time.monotonic() > end:
-            raise AssertionError(f"not within {timeout} s: {what}")
+            raise AssertionError(f"not within {timeout:.1f} s: {what() if callable(what) else what}")
         time.sleep(0.02)
 
 
@@ -181,7 +188,7 @@ class Daemon:
                              stats["requests"]["waiting"] == 0 and
                              stats["cache"]["blocks_active"] == 0) else None
 
-        cache = until(idle, 10, f"requests and active blocks gone: {self.stats()}")["cache"]
+        cache = until(idle, 10, lambda: f"nothing active is left: {self.stats()}")["cache"]
         equal(cache["blocks_free"] + cache["blocks_cached"] + cache["blocks_active"],
               cache["blocks_total"], "free + cached + active")
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import kvdtest
-from kvdtest import KVCTL, SANITIZED, Daemon, equal, kill, limit, prose, until
+from kvdtest import KVCTL, SANITIZED, Daemon, equal, grace, kill, limit, prose, until
 
 POOL = {"cache.kv_cache_memory": "256M"}
 
@@ -49,9 +49,18 @@ class Neighbour:
             raise self.problem
 
 
+def at_rest(d):
+    """Statistics once kvctl is the only client, and descriptors after it has left too."""
+    stats = until(lambda: (lambda s: s if s["clients"] == 1 else None)(d.stats()), 5,
+                  "all clients but kvctl are gone")
+    # The daemon may still be closing the connection of that kvctl.
+    n_fds = min(d.n_fds() for _ in range(10) if not time.sleep(0.03))
+    return stats, n_fds
+
+
 def base_of(d):
-    until(lambda: d.stats()["clients"] == 1, 5, "all clients but kvctl are gone")
-    return {"fds": d.n_fds(), "maps": d.n_maps(), "rss": d.rss()}
+    _, n_fds = at_rest(d)
+    return {"fds": n_fds, "maps": d.n_maps(), "rss": d.rss()}
 
 
 def back_at(d, base):
@@ -59,11 +68,10 @@ def back_at(d, base):
     def even():
         stats = d.stats()
         return (stats["clients"] == 1 and stats["requests"]["running"] == 0 and
-                stats["requests"]["waiting"] == 0 and stats["cache"]["blocks_active"] == 0 and
-                d.n_fds() <= base["fds"])
+                stats["requests"]["waiting"] == 0 and stats["cache"]["blocks_active"] == 0)
 
-    until(even, 1, f"blocks and descriptors are back: {d.stats()}, {d.n_fds()} fds of {base}")
-    equal(d.n_fds(), base["fds"], "descriptors of the daemon")
+    until(even, grace(), lambda: f"requests and blocks are gone: {d.stats()}")
+    equal(at_rest(d)[1], base["fds"], "descriptors of the daemon")
 
 
 def die_in_prefill(d, rng):
@@ -109,10 +117,10 @@ def test_a_hundred_kills():
             for i in range(kvdtest.rounds(100)):
                 child = DEATHS[i % len(DEATHS)](d, rng)
                 kill(child)
-                until(lambda gone=child.pid: gone not in [c["pid"] for c in d.clients()], 1,
+                until(lambda gone=child.pid: gone not in [c["pid"] for c in d.clients()], grace(),
                       f"the client killed in round {i} is gone from the list")
-                until(lambda: d.stats()["requests"]["running"] <= 1, 1,
-                      f"requests of the client killed in round {i} ended")
+                until(lambda: d.stats()["requests"]["running"] <= 1, grace(),
+                      lambda n=i: f"requests of the client killed in round {n} ended: {d.stats()}")
         print(f"# the neighbour was answered {neighbour.count} times meanwhile")
         back_at(d, base)
         grown = d.rss() - base["rss"]
@@ -171,7 +179,7 @@ def test_closing_ends_the_work():
                 child.terminate()
                 child.wait()
                 child.stdout.close()
-                until(lambda: d.stats()["requests"]["running"] <= 1, 1, "the request ended")
+                until(lambda: d.stats()["requests"]["running"] <= 1, grace(), "the request ended")
                 until(lambda n=before: neighbour.count > n or neighbour.problem, 30,
                       "the neighbour is answered")
 
@@ -186,9 +194,8 @@ def test_reader_that_never_reads():
         full = d.spawn_hostile("sqfull")
         with neighbour:
             time.sleep(kvdtest.seconds(10))
-            generated = d.stats()["tokens"]["generated"]
-            assert neighbour.count > 0, "the neighbour got no answer"
-        del generated
+            until(lambda: neighbour.count > 0 or neighbour.problem, 60,
+                  "the neighbour is answered")
         kill(idle)
         kill(full)
         back_at(d, base)
