@@ -38,9 +38,9 @@ static struct sched_claim *claim_place(const struct sched *sched, uint64_t step,
 	return NULL;
 }
 
-struct request *claims_find(const struct sched *sched, uint64_t step,
-			    const struct request *request, uint32_t block,
-			    const struct prefix_key *key)
+static struct request *claim_find(const struct sched *sched, uint64_t step,
+				  const struct request *request, uint32_t block,
+				  const struct prefix_key *key)
 {
 	const struct sched_claim *claim = claim_place(sched, step, request, block, key);
 
@@ -49,11 +49,68 @@ struct request *claims_find(const struct sched *sched, uint64_t step,
 	return claim->request;
 }
 
-void claims_add(struct sched *sched, uint64_t step, struct request *request,
-		uint32_t block, const struct prefix_key *key)
+static void claim_set(struct sched *sched, uint64_t step, struct request *request,
+		      uint32_t block, const struct prefix_key *key)
 {
 	struct sched_claim *claim = claim_place(sched, step, request, block, key);
 
 	assert(claim);
 	*claim = (struct sched_claim){.step = step, .request = request, .block = block};
+}
+
+/* Else, as after a flush, it will neither publish nor adopt what follows. */
+static bool chain_unbroken(const struct sched *sched, const struct request *r)
+{
+	return !r->uncached &&
+	       r->table.n_published == r->n_computed / sched->config.block_tokens;
+}
+
+struct request *claims_by(struct sched *sched, uint64_t step, struct request *r)
+{
+	const struct prefix_key *key;
+
+	if (!request_at_shareable(sched, r))
+		return NULL;
+	key = prefix_chain_key(sched->index, &r->chain, r->tokens, r->table.n_blocks);
+	return key ? claim_find(sched, step, r, r->table.n_blocks, key) : NULL;
+}
+
+void claims_add(struct sched *sched, uint64_t step, struct request *r, uint32_t from,
+		uint32_t to)
+{
+	uint32_t bt = sched->config.block_tokens;
+
+	if (!chain_unbroken(sched, r))
+		return;
+	for (uint32_t b = sched_blocks_for(sched, from); b * (uint64_t)bt < to; b++) {
+		const struct prefix_key *key;
+
+		if ((b + 1) * (uint64_t)bt > r->n_tokens)
+			break;
+		key = prefix_chain_key(sched->index, &r->chain, r->tokens, b);
+		if (!key)
+			break;
+		claim_set(sched, step, r, b, key);
+	}
+}
+
+uint32_t claims_end(struct sched *sched, uint64_t step, struct request *r, uint32_t end)
+{
+	uint32_t bt = sched->config.block_tokens;
+
+	if (!chain_unbroken(sched, r))
+		return end;
+	for (uint32_t b = sched_blocks_for(sched, r->n_computed); b * (uint64_t)bt < end;
+	     b++) {
+		const struct prefix_key *key;
+		struct request *other;
+
+		if ((b + 1) * (uint64_t)bt > request_adoptable(r))
+			break;
+		key = prefix_chain_key(sched->index, &r->chain, r->tokens, b);
+		other = key ? claim_find(sched, step, r, b, key) : NULL;
+		if (other && other->planned == step)
+			return b * bt;
+	}
+	return end;
 }

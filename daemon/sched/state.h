@@ -12,8 +12,9 @@
  * its two lists holds anything, so a step looks only at users that want prefill.
  *
  *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
- *   step.c      builds a plan                 claims.c    who computes which block now
- *   complete.c  applies a result              check.c     the equations, counted again
+ *   step.c      builds a plan                 admit.c     who gets into it
+ *   complete.c  applies a result              claims.c    who computes which block in it
+ *   check.c     the equations, counted again
  */
 #ifndef KVD_SCHED_STATE_H
 #define KVD_SCHED_STATE_H
@@ -179,20 +180,53 @@ struct request *policy_victim(const struct sched *sched, const struct request *r
 /* Divides @budget rows among sched->candidates: sets their quotas. */
 void policy_share(struct sched *sched, uint32_t budget);
 
-/* claims.c */
+/* admit.c */
 
 /**
- * claims_find() - who computes block @block of @request in plan @step
- * @key: key of that block
+ * admit_gather() - who could use @budget rows for prefill in plan @step
  *
- * Return: a request other than @request that has claimed an equal block, or NULL.
+ * Users in turn, each one's requests by age; waiting ones are admitted on the way, blocks
+ * that were published meanwhile are adopted. Fills sched->candidates, and sched->deferred
+ * with those whose next block a candidate is about to compute.
  */
-struct request *claims_find(const struct sched *sched, uint64_t step,
-			    const struct request *request, uint32_t block,
-			    const struct prefix_key *key);
+void admit_gather(struct sched *sched, uint64_t step, uint32_t budget);
 
-/* @request computes that block; replaces an equal claim. */
+/* claims.c */
+
+/* Another request that has claimed the next block of @request in plan @step, or NULL. */
+struct request *claims_by(struct sched *sched, uint64_t step, struct request *request);
+
+/* @request computes all full blocks that begin in [from, to); replaces equal claims. */
 void claims_add(struct sched *sched, uint64_t step, struct request *request,
-		uint32_t block, const struct prefix_key *key);
+		uint32_t from, uint32_t to);
+
+/* Cuts rows n_computed .. end - 1 where a block begins that another computes now. */
+uint32_t claims_end(struct sched *sched, uint64_t step, struct request *request,
+		    uint32_t end);
+
+/* Blocks that hold @n_tokens tokens. */
+static inline uint32_t sched_blocks_for(const struct sched *sched, uint32_t n_tokens)
+{
+	uint32_t bt = sched->config.block_tokens;
+
+	return n_tokens / bt + !!(n_tokens % bt);
+}
+
+/* Rows below this position may come out of the cache: nobody wants their logits. */
+static inline uint32_t request_adoptable(const struct request *r)
+{
+	return r->kind == REQUEST_SCORE ? r->n_scored : r->n_tokens - 1;
+}
+
+/* Whether the next thing to compute is a block that the index may hold or get. */
+static inline bool request_at_shareable(const struct sched *sched,
+					const struct request *r)
+{
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t n = r->table.n_blocks;
+
+	return !r->uncached && r->table.n_published == n && r->n_computed == n * bt &&
+	       (n + 1) * (uint64_t)bt <= request_adoptable(r);
+}
 
 #endif

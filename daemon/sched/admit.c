@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/state.h"
+
+static uint32_t last_block(const struct request *r)
+{
+	return r->table.n_blocks ? r->table.ids[r->table.n_blocks - 1] : BLOCK_NONE;
+}
+
+static void adopt(struct sched *sched, struct request *r)
+{
+	uint32_t bt = sched->config.block_tokens;
+	struct prefix_counters *counters = &sched->index->counters;
+	struct prefix_counters before = *counters;
+
+	while (request_at_shareable(sched, r)) {
+		uint32_t id = prefix_acquire(sched->index, &r->chain, r->tokens,
+					     r->table.n_blocks, last_block(r));
+
+		if (id == BLOCK_NONE)
+			break;
+		seq_append_published(&r->table, id);
+		r->n_computed += bt;
+		if (r->preempted)
+			continue;
+		r->n_cached += bt;
+		sched->counters.cached_tokens += bt;
+	}
+	/* finding one's own blocks after a preemption saves work but is no hit */
+	if (r->preempted)
+		*counters = before;
+}
+
+/**
+ * struct admission - what the running requests leave to those that wait
+ * @reserved: blocks that running prompts will still take
+ * @growth: blocks that decodes may take soon
+ * @active: running requests that are not paused
+ * @closed: nobody else gets in with this plan
+ */
+struct admission {
+	uint64_t reserved;
+	uint32_t growth;
+	uint32_t active;
+	bool closed;
+};
+
+static void admission_open(const struct sched *sched, struct admission *a)
+{
+	*a = (struct admission){.closed = sched->stalled};
+	for (const struct request *r = sched->run_head; r; r = r->next_run) {
+		if (r->paused)
+			continue;
+		a->active++;
+		if (r->state == REQUEST_PREFILL)
+			a->reserved +=
+				sched_blocks_for(sched, r->n_tokens) - r->table.n_blocks;
+		else
+			a->growth++;
+	}
+}
+
+/* Blocks that the prompt of @r needs beyond its hits, and what is there for them. */
+static bool room_for(struct sched *sched, const struct admission *a, struct request *r,
+		     uint64_t *ret_need)
+{
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t n = 0, parent = BLOCK_NONE, n_idle_hits = 0;
+	uint64_t need;
+
+	while (!r->uncached && (n + 1) * (uint64_t)bt <= request_adoptable(r)) {
+		const struct block *b;
+
+		parent = prefix_find(sched->index, &r->chain, r->tokens, n, parent);
+		if (parent == BLOCK_NONE)
+			break;
+		b = block_pool_get(sched->pool, parent);
+		n_idle_hits += !b->refs && !b->pins;
+		n++;
+	}
+	need = sched_blocks_for(sched, r->n_tokens) - n;
+	*ret_need = need;
+	return need + n_idle_hits + a->reserved + a->growth <=
+	       block_pool_n_available(sched->pool);
+}
+
+static bool admit(struct sched *sched, struct admission *a, struct request *r)
+{
+	uint64_t need;
+
+	if (a->closed || sched->n_running >= sched->config.max_num_seqs) {
+		struct request *victim;
+
+		/* a client that does not read must not hold a place for ever */
+		victim = a->closed ? NULL : policy_paused_victim(sched, true);
+		if (!victim)
+			return false;
+		policy_preempt(sched, victim);
+	}
+	while (!room_for(sched, a, r, &need)) {
+		struct request *victim = policy_paused_victim(sched, false);
+
+		if (victim) {
+			policy_preempt(sched, victim);
+			continue;
+		}
+		/* alone it fits, unless pins are in the way: then it stalls and fails */
+		if (!a->active)
+			break;
+		a->closed = true;
+		return false;
+	}
+	a->reserved += need;
+	a->active++;
+	if (!r->preempted) {
+		r->started_ns = sched->now_ns;
+		sched->counters.prompt_tokens += r->n_prompt;
+		if (!r->uncached)
+			sched->index->counters.queried_tokens += r->n_prompt;
+	}
+	policy_move(sched, r, REQUEST_PREFILL);
+	return true;
+}
+
+/* The next request of @user that may get a chunk, admitted if it waited; or NULL. */
+static struct request *user_next(struct sched *sched, struct admission *a,
+				 struct sched_user *user)
+{
+	struct request *r;
+
+	while ((r = user->cursor)) {
+		user->cursor = r->next;
+		if (!r->paused)
+			return r;
+	}
+	while ((r = user->cursor_waiting)) {
+		if (!r->paused && !admit(sched, a, r))
+			return NULL;
+		if (user->cursor_waiting == r)
+			user->cursor_waiting = r->next;
+		if (!r->paused)
+			return r;
+	}
+	return NULL;
+}
+
+/* One more candidate of @user, or false if it has none. */
+static bool gather_one(struct sched *sched, struct admission *a, struct sched_user *user,
+		       uint64_t step)
+{
+	struct request *r;
+
+	while ((r = user_next(sched, a, user))) {
+		adopt(sched, r);
+		if (claims_by(sched, step, r)) {
+			sched->counters.deferrals++;
+			sched->deferred[sched->n_deferred++] = r;
+			continue;
+		}
+		claims_add(sched, step, r, r->n_computed, r->n_computed + 1);
+		sched->candidates[sched->n_candidates++] = (struct sched_candidate){
+			.request = r,
+			.rank = user->rank++,
+			.want = r->n_tokens - r->n_computed,
+		};
+		return true;
+	}
+	return false;
+}
+
+void admit_gather(struct sched *sched, uint64_t step, uint32_t budget)
+{
+	uint32_t bt = sched->config.block_tokens;
+	struct sched_user *first = sched->first, *user = first;
+	uint64_t least = 0;
+	struct admission a;
+	bool found = true;
+
+	if (!first)
+		return;
+	admission_open(sched, &a);
+	do {
+		user->cursor = user->prefill.head;
+		user->cursor_waiting = user->waiting.head;
+		user->rank = 0;
+		user = user->next_work;
+	} while (user != first);
+
+	while (found && least < budget) {
+		found = false;
+		user = first;
+		do {
+			const struct sched_candidate *c;
+
+			if (gather_one(sched, &a, user, step)) {
+				c = &sched->candidates[sched->n_candidates - 1];
+				least += c->want < bt ? c->want : bt;
+				found = true;
+			}
+			user = user->next_work;
+		} while (user != first && least < budget);
+	}
+}
