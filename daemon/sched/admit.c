@@ -46,7 +46,7 @@ struct admission {
 
 static void admission_open(const struct sched *sched, struct admission *a)
 {
-	*a = (struct admission){.closed = sched->stalled};
+	*a = (struct admission){0};
 	for (const struct request *r = sched->run_head; r; r = r->next_run) {
 		if (r->paused)
 			continue;
@@ -57,6 +57,8 @@ static void admission_open(const struct sched *sched, struct admission *a)
 		else
 			a->growth++;
 	}
+	/* a newcomer would take what somebody has been waiting for */
+	a->closed = (sched->stalled || sched->stalled_before) && a->active;
 }
 
 /* Blocks that the prompt of @r needs beyond its hits, and what is there for them. */

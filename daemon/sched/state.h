@@ -90,6 +90,7 @@ struct sched_candidate {
  * @n_paused_running: those in the run list
  * @first: user that goes first in the next plan; any member of the work ring
  * @stalled: a request found no block in the plan built last
+ * @stalled_before: or in the one before
  * @claims: [n_claims] open hash, n_claims a power of two
  * @candidates: [max_num_seqs]; @deferred: [max_num_seqs]
  * @events: [cap_events]
@@ -104,6 +105,7 @@ struct sched {
 	uint64_t now_ns;
 	bool in_flight;
 	bool stalled;
+	bool stalled_before;
 
 	struct sched_slot *slots;
 	uint32_t n_slots;

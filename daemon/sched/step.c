@@ -198,6 +198,7 @@ uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan)
 	       plan->caps.block_ids >= sched->caps.block_ids &&
 	       plan->caps.zeros >= sched->caps.zeros);
 	sched->now_ns = now_ns;
+	sched->stalled_before = sched->stalled;
 	plan_reset(plan);
 	do {
 		plan->step = ++sched->step;
