@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* The prefix index: keys, hits, eviction, flush, and random operations against a model. */
+#include "daemon/cache/prefix.h"
+#include "daemon/cache/seq.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BT         4
+#define MAX_BLOCKS 8
+
+struct fixture {
+	struct block_pool pool;
+	struct prefix_index index;
+};
+
+/* One sequence that publishes all its full blocks at once. */
+struct holder {
+	int32_t tokens[BT * MAX_BLOCKS];
+	struct prefix_key keys[MAX_BLOCKS];
+	struct prefix_chain chain;
+	struct seq_table table;
+};
+
+static const struct prefix_model model = {
+	.format = "fp16",
+	.backend = "c",
+	.rope = "neox 10000",
+	.block_tokens = BT,
+};
+
+static void setup(struct fixture *f, uint32_t n_blocks, uint32_t key_bits)
+{
+	ck_assert_int_eq(block_pool_init(&f->pool, n_blocks, &evict_lru), 0);
+	ck_assert_int_eq(prefix_init(&f->index, &f->pool, &model, key_bits), 0);
+}
+
+static void teardown(struct fixture *f)
+{
+	ck_assert_int_eq(block_pool_check(&f->pool), 0);
+	ck_assert_int_eq(prefix_check(&f->index), 0);
+	prefix_deinit(&f->index);
+	block_pool_deinit(&f->pool);
+}
+
+static void holder_init(struct fixture *f, struct holder *h, uint32_t domain,
+			uint64_t owner, const char *salt)
+{
+	memset(h, 0, sizeof(*h));
+	h->chain.keys = h->keys;
+	h->chain.cap_keys = MAX_BLOCKS;
+	h->chain.domain = domain;
+	h->chain.owner = owner;
+	ck_assert_int_eq(prefix_key_root(&f->index.keyer, domain, NULL, 0, salt,
+					 strlen(salt), &h->chain.root),
+			 0);
+	ck_assert_int_eq(seq_init(&h->table, MAX_BLOCKS), 0);
+}
+
+static void holder_deinit(struct fixture *f, struct holder *h)
+{
+	seq_release(&h->table, &f->pool);
+	seq_deinit(&h->table);
+}
+
+/* Adopts what is there, takes the rest up to @n blocks, publishes. Return: hits. */
+static uint32_t holder_fill(struct fixture *f, struct holder *h, uint32_t n)
+{
+	uint32_t ids[MAX_BLOCKS], n_hits, id;
+
+	n_hits = prefix_lookup(&f->index, &h->chain, h->tokens, n, ids);
+	for (uint32_t i = 0; i < n_hits; i++)
+		seq_append_published(&h->table, ids[i]);
+	while (h->table.n_blocks < n) {
+		int c = prefix_take(&f->index, h->chain.domain, h->chain.owner, &id);
+
+		if (c == BLOCK_POOL_DRY)
+			break;
+		seq_append(&h->table, id);
+	}
+	seq_publish(&h->table, &f->index, &h->chain, h->tokens, h->table.n_blocks * BT);
+	return n_hits;
+}
+
+START_TEST(key_is_sha256_of_tagged_fields)
+{
+	/* sha256 of: tag, u32 length, bytes of each field, by Python's hashlib */
+	static const uint8_t root[] = {0xf0, 0xc1, 0xe0, 0x73, 0x28, 0xd8, 0xa5, 0x2a,
+				       0x3a, 0x01, 0xef, 0xca, 0xdf, 0xde, 0xf2, 0x23,
+				       0x98, 0x17, 0x0b, 0x8a, 0x30, 0x8a, 0x9c, 0x4c,
+				       0x27, 0x3b, 0xe5, 0x78, 0xa1, 0xa5, 0x5b, 0x9c};
+	static const uint8_t first[] = {0x1f, 0x99, 0xaf, 0xc8, 0xc7, 0x2a, 0xf0, 0x8e,
+					0x02, 0xe5, 0x21, 0xf2, 0x8c, 0xd8, 0x68, 0x44,
+					0x6b, 0xe8, 0x7d, 0x5a, 0xc2, 0xa6, 0xa5, 0xb5,
+					0x05, 0x3b, 0xc6, 0xf9, 0xa1, 0xb4, 0x62, 0xce};
+	static const int32_t tokens[BT] = {1, 2, 3, 49151};
+	struct prefix_keyer keyer;
+	struct prefix_key key;
+
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 256), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 1000, "lora", 4, "pepper", 6, &key), 0);
+	ck_assert_mem_eq(key.bytes, root, sizeof(root));
+	ck_assert_int_eq(prefix_key_next(&keyer, &key, tokens, &key), 0);
+	ck_assert_mem_eq(key.bytes, first, sizeof(first));
+	prefix_keyer_deinit(&keyer);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 0), -EINVAL);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 257), -EINVAL);
+}
+END_TEST
+
+START_TEST(every_field_changes_the_root)
+{
+	struct prefix_model other[5];
+	struct prefix_key keys[10];
+	struct prefix_keyer keyer;
+	uint32_t n = 0;
+
+	for (int i = 0; i < 5; i++)
+		other[i] = model;
+	other[0].fingerprint[31] = 1;
+	other[1].format = "int8";
+	other[2].backend = "avx2";
+	other[3].rope = "neox 500000";
+	/* the same bytes, cut elsewhere */
+	other[4].format = "fp16c";
+	other[4].backend = "";
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(prefix_keyer_init(&keyer, &other[i], 256), 0);
+		ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, NULL, 0, &keys[n++]),
+				 0);
+		prefix_keyer_deinit(&keyer);
+	}
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 256), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, NULL, 0, &keys[n++]), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 2, NULL, 0, NULL, 0, &keys[n++]), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 1, "ab", 2, "c", 1, &keys[n++]), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 1, "a", 1, "bc", 2, &keys[n++]), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, "abc", 3, &keys[n++]), 0);
+	prefix_keyer_deinit(&keyer);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = 0; j < i; j++)
+			ck_assert_mem_ne(&keys[i], &keys[j], sizeof(keys[i]));
+}
+END_TEST
+
+START_TEST(hits_stay_inside_domain_and_salt)
+{
+	struct holder a, same, domain, salt;
+	struct fixture f;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 10, "");
+	holder_init(&f, &same, 1, 11, "");
+	holder_init(&f, &domain, 2, 10, "");
+	holder_init(&f, &salt, 1, 10, "s");
+	ck_assert_uint_eq(holder_fill(&f, &a, 4), 0);
+	ck_assert_uint_eq(holder_fill(&f, &domain, 4), 0);
+	ck_assert_uint_eq(holder_fill(&f, &salt, 4), 0);
+	same.tokens[3 * BT] = 9;
+	ck_assert_uint_eq(holder_fill(&f, &same, 4), 3);
+	ck_assert_uint_eq(f.index.counters.hit_tokens, 3 * BT);
+	ck_assert_uint_eq(f.index.counters.shared_hit_tokens, 3 * BT);
+	ck_assert_mem_eq(a.table.ids, same.table.ids, 3 * sizeof(*a.table.ids));
+	ck_assert_uint_ne(a.table.ids[3], same.table.ids[3]);
+	ck_assert_uint_eq(block_pool_get(&f.pool, a.table.ids[0])->refs, 2);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_deinit(&f, &a);
+	holder_deinit(&f, &same);
+	holder_deinit(&f, &domain);
+	holder_deinit(&f, &salt);
+	ck_assert_uint_eq(f.pool.n_active, 0);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(equal_block_is_swapped)
+{
+	struct holder a, b;
+	struct fixture f;
+	uint32_t id;
+
+	setup(&f, 8, 256);
+	holder_init(&f, &a, 1, 10, "");
+	holder_init(&f, &b, 1, 11, "");
+	/* both compute the same two blocks before either has published */
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(prefix_take(&f.index, 1, 10, &id), 0);
+		seq_append(&a.table, id);
+		ck_assert_int_eq(prefix_take(&f.index, 1, 11, &id), 0);
+		seq_append(&b.table, id);
+	}
+	ck_assert_uint_eq(f.pool.n_active, 4);
+	ck_assert_uint_eq(seq_publish(&a.table, &f.index, &a.chain, a.tokens, 2 * BT), 2);
+	ck_assert_uint_eq(seq_publish(&b.table, &f.index, &b.chain, b.tokens, 2 * BT), 2);
+	ck_assert_mem_eq(a.table.ids, b.table.ids, 2 * sizeof(*a.table.ids));
+	ck_assert_uint_eq(f.pool.n_active, 2);
+	ck_assert_uint_eq(f.index.counters.duplicate_blocks, 2);
+	ck_assert_uint_eq(f.index.counters.hit_tokens, 0);
+	holder_deinit(&f, &a);
+	holder_deinit(&f, &b);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(leaves_go_first)
+{
+	struct holder hot, cold, other;
+	uint32_t root, shared;
+	struct fixture f;
+
+	setup(&f, 6, 256);
+	holder_init(&f, &hot, 1, 1, "");
+	holder_init(&f, &cold, 1, 1, "");
+	cold.tokens[BT] = 5;
+	holder_fill(&f, &hot, 3);
+	shared = hot.table.ids[0];
+	ck_assert_uint_eq(holder_fill(&f, &cold, 3), 1);
+	root = cold.table.ids[0];
+	ck_assert_uint_eq(root, shared);
+	holder_deinit(&f, &cold);
+	holder_deinit(&f, &hot);
+	ck_assert_uint_eq(f.pool.n_cached, 5);
+
+	/* cold's two own blocks, hot's two, and the root of both last */
+	ck_assert_uint_eq(prefix_evict(&f.index, 2), 2);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_init(&f, &hot, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f, &hot, 3), 3);
+	holder_deinit(&f, &hot);
+	ck_assert_uint_eq(prefix_evict(&f.index, 2), 2);
+	ck_assert(block_pool_get(&f.pool, root)->indexed);
+	ck_assert_uint_eq(prefix_evict(&f.index, 9), 1);
+	ck_assert_uint_eq(f.pool.n_free, 6);
+	ck_assert_uint_eq(f.index.counters.evicted_blocks, 5);
+
+	/* a full pool gives up a cached block, never an active one */
+	holder_init(&f, &hot, 1, 1, "");
+	holder_init(&f, &other, 1, 1, "x");
+	holder_fill(&f, &hot, 4);
+	ck_assert_uint_eq(holder_fill(&f, &other, 4), 0);
+	ck_assert_uint_eq(other.table.n_blocks, 2);
+	holder_deinit(&f, &other);
+	holder_init(&f, &other, 1, 1, "y");
+	holder_fill(&f, &other, 4);
+	ck_assert_uint_eq(other.table.n_blocks, 2);
+	holder_deinit(&f, &other);
+	holder_deinit(&f, &hot);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(flush_leaves_readers_alone)
+{
+	struct prefix_flush_result r;
+	struct holder a, b, pinned;
+	struct fixture f;
+	uint32_t id;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f, &b, 1, 1, "b");
+	holder_init(&f, &pinned, 1, 1, "p");
+	holder_fill(&f, &a, 3);
+	holder_fill(&f, &b, 2);
+	holder_fill(&f, &pinned, 2);
+	prefix_pin(&f.index, pinned.table.ids[1]);
+	holder_deinit(&f, &b);
+	holder_deinit(&f, &pinned);
+
+	prefix_flush(&f.index, 2, &r);
+	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned + r.remaining, 0);
+	prefix_flush(&f.index, 1, &r);
+	ck_assert_uint_eq(r.flushed, 2);
+	ck_assert_uint_eq(r.kept_active, 3);
+	ck_assert_uint_eq(r.kept_pinned, 2);
+	ck_assert_uint_eq(r.remaining, 0);
+	ck_assert_uint_eq(f.pool.n_active, 3);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+
+	/* what a computes from here on has no parent in the index */
+	ck_assert_int_eq(prefix_take(&f.index, 1, 1, &id), 0);
+	seq_append(&a.table, id);
+	ck_assert_uint_eq(seq_publish(&a.table, &f.index, &a.chain, a.tokens, 4 * BT), 0);
+	holder_init(&f, &b, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f, &b, 3), 0);
+	holder_deinit(&f, &a);
+	ck_assert_uint_eq(f.pool.n_active, 3);
+	holder_deinit(&f, &b);
+	holder_init(&f, &pinned, 1, 1, "p");
+	ck_assert_uint_eq(holder_fill(&f, &pinned, 2), 2);
+	prefix_unpin(&f.index, pinned.table.ids[1]);
+	holder_deinit(&f, &pinned);
+	prefix_flush_all(&f.index, &r);
+	ck_assert_uint_eq(f.pool.n_free, 32);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(table_truncates_and_copies)
+{
+	struct fixture f;
+	struct holder a;
+	uint32_t ids[3];
+
+	setup(&f, 8, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_fill(&f, &a, 3);
+	seq_copy(&a.table, 3, ids);
+	ck_assert_mem_eq(ids, a.table.ids, sizeof(ids));
+	seq_truncate(&a.table, &f.pool, 1);
+	ck_assert_uint_eq(a.table.n_blocks, 1);
+	ck_assert_uint_eq(a.table.n_published, 1);
+	ck_assert_uint_eq(f.pool.n_cached, 2);
+	/* last first */
+	ck_assert_uint_eq(evict_pick(&f.pool.evict), ids[2]);
+	holder_deinit(&f, &a);
+	teardown(&f);
+}
+END_TEST
+
+/*
+ * Random holders with tokens from a tiny alphabet, some with keys of a few bits. The
+ * model is a plain list of what each block was filled with, so a hit can be compared
+ * with what its block really holds.
+ */
+#define N_POOL    24
+#define N_HOLDERS 6
+
+struct content {
+	uint32_t domain;
+	uint32_t salted;
+	uint32_t n;
+	int32_t tokens[BT * MAX_BLOCKS];
+};
+
+START_TEST(random_against_contents)
+{
+	static const uint32_t bits[] = {1, 3, 8, 256};
+	struct content contents[N_POOL] = {0}, want;
+	struct prefix_flush_result flushed;
+	struct holder h[N_HOLDERS];
+	bool live[N_HOLDERS] = {false};
+	struct fixture f;
+	uint64_t n_hits = 0;
+
+	srandom((unsigned int)_i + 1);
+	setup(&f, N_POOL, bits[_i % 4]);
+	for (int op = 0; op < 3000; op++) {
+		uint32_t k = (uint32_t)random() % N_HOLDERS, hits;
+		uint32_t domain = (uint32_t)random() % 2, salted = (uint32_t)random() % 2;
+
+		if (live[k]) {
+			if (random() % 2)
+				seq_truncate(&h[k].table, &f.pool,
+					     (uint32_t)random() % (MAX_BLOCKS + 1));
+			holder_deinit(&f, &h[k]);
+			live[k] = false;
+		} else if (random() % 30 == 0) {
+			prefix_flush(&f.index, domain, &flushed);
+			ck_assert_uint_eq(flushed.remaining, 0);
+		} else {
+			holder_init(&f, &h[k], domain, k, salted ? "salt" : "");
+			live[k] = true;
+			for (int i = 0; i < BT * MAX_BLOCKS; i++)
+				h[k].tokens[i] =
+					(i % BT == 0) ? (int32_t)random() % 2 : 0;
+			hits = holder_fill(&f, &h[k],
+					   1 + (uint32_t)random() % MAX_BLOCKS);
+			n_hits += hits;
+			memset(&want, 0, sizeof(want));
+			want.domain = domain;
+			want.salted = salted;
+			for (uint32_t i = 0; i < h[k].table.n_blocks; i++) {
+				uint32_t id = h[k].table.ids[i];
+
+				want.n = i + 1;
+				memcpy(want.tokens, h[k].tokens,
+				       (i + 1) * BT * sizeof(*want.tokens));
+				if (i < hits)
+					ck_assert_mem_eq(&contents[id], &want,
+							 sizeof(want));
+				contents[id] = want;
+			}
+		}
+		ck_assert_int_eq(block_pool_check(&f.pool), 0);
+		ck_assert_int_eq(prefix_check(&f.index), 0);
+	}
+	ck_assert_uint_gt(n_hits, 100);
+	for (uint32_t k = 0; k < N_HOLDERS; k++)
+		if (live[k])
+			holder_deinit(&f, &h[k]);
+	ck_assert_uint_eq(f.pool.n_active, 0);
+	teardown(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("prefix");
+	TCase *tc = tcase_create("index");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_test(tc, key_is_sha256_of_tagged_fields);
+	tcase_add_test(tc, every_field_changes_the_root);
+	tcase_add_test(tc, hits_stay_inside_domain_and_salt);
+	tcase_add_test(tc, equal_block_is_swapped);
+	tcase_add_test(tc, leaves_go_first);
+	tcase_add_test(tc, flush_leaves_readers_alone);
+	tcase_add_test(tc, table_truncates_and_copies);
+	tcase_add_loop_test(tc, random_against_contents, 0, 20);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? 1 : 0;
+}
