@@ -78,6 +78,8 @@ START_TEST(connect_says_what_is_wrong)
 	o.socket_path = path;
 	ck_assert_int_eq(kvc_connect(&c, &o), -ECONNREFUSED);
 	ck_assert_ptr_nonnull(strstr(kvc_errmsg(), "systemctl start kvd"));
+	unlink(fake.path);
+	rmdir(fake.dir);
 	fake_daemon_start(&fake);
 
 	/* A path that another user may not reach. */
