@@ -103,9 +103,11 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 		if (op->opcode == KVD_OP_SCORE)
 			res = engine_deliver_scores(op);
 		else
-			usage.finish_reason = event->reason == SCHED_REASON_STOP
-						      ? KVD_FINISH_STOP
-						      : KVD_FINISH_LENGTH;
+			/* A stop string may end with the very token that was the last. */
+			usage.finish_reason =
+				event->reason == SCHED_REASON_STOP || op->emit.stopped
+					? KVD_FINISH_STOP
+					: KVD_FINISH_LENGTH;
 		engine->n_completed++;
 	}
 	op_end(op, res, &usage, loop_now(engine->loop));
