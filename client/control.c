@@ -91,7 +91,8 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 			return KVD_E_PROTO;
 		}
 		memcpy(&h, c->buf, sizeof(h));
-		if (h.tag == tag)
+		/* REJECT answers the connection itself, perhaps before HELLO came. */
+		if (h.tag == tag || h.type == KVD_MSG_REJECT)
 			return (int)n;
 		close_fds(fds, *ret_n_fds);
 	}
@@ -118,6 +119,13 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 	rc = send_request(c, msg, len, deadline_ns);
 	if (rc >= 0)
 		rc = recv_reply(c, h.tag, deadline_ns, got, &n_fds);
+	/* The end of the connection is told before the packet that says why. */
+	if (rc == -ECONNRESET) {
+		int last = recv_reply(c, h.tag, deadline_ns, got, &n_fds);
+
+		if (last >= 0)
+			rc = last;
+	}
 	if (rc == -ECONNRESET)
 		client_set_dead(c);
 	if (rc == -ETIME)
