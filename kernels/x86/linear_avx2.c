@@ -128,24 +128,19 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 	int n_halves = form.halves ? 2 : 1, quads = 8 / n_halves;
 	__m256 f[TILE_ROWS][TILE_VECS];
 
-#pragma GCC unroll 4
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
 		for (int v = 0; v < TILE_VECS; v++)
 			f[r][v] = _mm256_setzero_ps();
 	for (uint32_t i = 0; i < n_groups; i++) {
-#pragma GCC unroll 4
 		for (int h = 0; h < n_halves; h++) {
 			__m256i s[TILE_ROWS][TILE_VECS];
 
-#pragma GCC unroll 4
 			for (int r = 0; r < rows; r++) {
 				const int32_t *hs =
 					half_sum + (size_t)r * n_groups * 2 + i * 2;
 				int32_t z = form.halves ? hs[h] : hs[0] + hs[1];
 
 				z = form.has_min ? 0 : -z * (1 << g->zero_shift);
-#pragma GCC unroll 4
 				for (int v = 0; v < TILE_VECS; v++)
 					s[r][v] = _mm256_set1_epi32(z);
 			}
@@ -153,15 +148,12 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 			for (int q = h * quads; q < (h + 1) * quads; q++) {
 				__m256i w[TILE_VECS][2];
 
-#pragma GCC unroll 4
 				for (int v = 0; v < TILE_VECS; v++)
 					pairs_load(src, codes, q, v0 + v, w[v]);
-#pragma GCC unroll 4
 				for (int r = 0; r < rows; r++) {
 					const int16_t *a = act + (size_t)r * g->k + q * 4;
 					__m256i even = pair(a), odd = pair(a + 2);
 
-#pragma GCC unroll 4
 					for (int v = 0; v < TILE_VECS; v++) {
 						__m256i p = _mm256_add_epi32(
 							_mm256_madd_epi16(w[v][0], even),
@@ -171,33 +163,23 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 					}
 				}
 			}
-#pragma GCC unroll 4
 			for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
 				for (int v = 0; v < TILE_VECS; v++)
 					f[r][v] = _mm256_fmadd_ps(
 						_mm256_cvtepi32_ps(s[r][v]),
 						scale_load(form, scales, h, v0 + v),
 						f[r][v]);
 		}
-		if (form.has_min) {
-#pragma GCC unroll 4
-			for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-				for (int v = 0; v < TILE_VECS; v++)
-					f[r][v] = _mm256_fmadd_ps(
-						_mm256_set1_ps(
-							sum[(size_t)r * n_groups + i]),
-						scale_load(form, scales, 1, v0 + v),
-						f[r][v]);
-		}
+		for (int r = 0; form.has_min && r < rows; r++)
+			for (int v = 0; v < TILE_VECS; v++)
+				f[r][v] = _mm256_fmadd_ps(
+					_mm256_set1_ps(sum[(size_t)r * n_groups + i]),
+					scale_load(form, scales, 1, v0 + v), f[r][v]);
 		act += KV_GROUP;
 		codes += codes_step;
 		scales += record;
 	}
-#pragma GCC unroll 4
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
 		for (int v = 0; v < TILE_VECS; v++)
 			row_store(g, m + r, v0 + v,
 				  _mm256_mul_ps(f[r][v],
@@ -219,7 +201,6 @@ INLINE void int_gemm(const struct kv_gemm *g, struct form form, enum source src)
 	}
 	for (uint32_t i = 0; i < g->k / KV_GROUP; i++) {
 		for (int q = 0; q < 8; q++) {
-#pragma GCC unroll 4
 			for (int v = 0; v < 4; v++) {
 				uint8_t *dst = pairs + i * 2048 + q * 256 + v * 32;
 				__m256i w[2];
@@ -296,29 +277,22 @@ INLINE void float_tile(const struct kv_gemm *g, enum kv_form form, uint32_t m, i
 	const uint8_t *w = g->panel;
 	__m256 f[FLOAT_ROWS][4];
 
-#pragma GCC unroll 4
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
 		for (int v = 0; v < 4; v++)
 			f[r][v] = _mm256_setzero_ps();
 	for (uint32_t i = 0; i < g->k; i++, w += step) {
 		__m256 b[FLOAT_ROWS];
 
-#pragma GCC unroll 4
 		for (int r = 0; r < rows; r++)
 			b[r] = _mm256_set1_ps(x[r * g->ldx + i]);
-#pragma GCC unroll 4
 		for (int v = 0; v < 4; v++) {
 			__m256 wv = weight_load(form, w, v);
 
-#pragma GCC unroll 4
 			for (int r = 0; r < rows; r++)
 				f[r][v] = _mm256_fmadd_ps(b[r], wv, f[r][v]);
 		}
 	}
-#pragma GCC unroll 4
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
 		for (int v = 0; v < 4; v++)
 			row_store(g, m + r, v, f[r][v]);
 }

@@ -39,7 +39,6 @@ void kv_act_avx512(const float *x, const struct kv_act *act, uint32_t row)
 	for (uint32_t g = 0; g < n_groups; g++) {
 		int32_t total = 0;
 
-#pragma GCC unroll 8
 		for (int h = 0; h < 2; h++) {
 			__m512 v = _mm512_loadu_ps(x + g * 32 + h * 16);
 			__m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(v, inv));
@@ -102,15 +101,12 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 	int n_halves = form.halves ? 2 : 1, quads = 8 / n_halves;
 	__m512 f[TILE_ROWS][2];
 
-#pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
 		f[r][0] = f[r][1] = _mm512_setzero_ps();
 	for (uint32_t i = 0; i < n_groups; i++) {
-#pragma GCC unroll 8
 		for (int h = 0; h < n_halves; h++) {
 			__m512i s[TILE_ROWS][2];
 
-#pragma GCC unroll 8
 			for (int r = 0; r < rows; r++) {
 				const int32_t *hs =
 					half_sum + (size_t)r * n_groups * 2 + i * 2;
@@ -123,14 +119,11 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 			for (int q = h * quads; q < (h + 1) * quads; q++) {
 				__m512i w[2][2];
 
-#pragma GCC unroll 8
 				for (int v = 0; v < 2; v++)
 					pairs_load(src, codes, q, v, w[v]);
-#pragma GCC unroll 8
 				for (int r = 0; r < rows; r++) {
 					const int16_t *a = act + (size_t)r * g->k + q * 4;
 
-#pragma GCC unroll 8
 					for (int v = 0; v < 2; v++) {
 						s[r][v] = _mm512_add_epi32(
 							s[r][v],
@@ -143,31 +136,22 @@ INLINE void int_tile(const struct kv_gemm *g, struct form form, enum source src,
 					}
 				}
 			}
-#pragma GCC unroll 8
 			for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
 				for (int v = 0; v < 2; v++)
 					f[r][v] = _mm512_fmadd_ps(
 						_mm512_cvtepi32_ps(s[r][v]),
 						scale_load(form, scales, h, v), f[r][v]);
 		}
-		if (form.has_min) {
-#pragma GCC unroll 8
-			for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-				for (int v = 0; v < 2; v++)
-					f[r][v] = _mm512_fmadd_ps(
-						_mm512_set1_ps(
-							sum[(size_t)r * n_groups + i]),
-						scale_load(form, scales, 1, v), f[r][v]);
-		}
+		for (int r = 0; form.has_min && r < rows; r++)
+			for (int v = 0; v < 2; v++)
+				f[r][v] = _mm512_fmadd_ps(
+					_mm512_set1_ps(sum[(size_t)r * n_groups + i]),
+					scale_load(form, scales, 1, v), f[r][v]);
 		act += KV_GROUP;
 		codes += codes_step;
 		scales += record;
 	}
-#pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
 		for (int v = 0; v < 2; v++)
 			row_store(g, m + r, v,
 				  _mm512_mul_ps(f[r][v],
@@ -188,7 +172,6 @@ INLINE void int_gemm(const struct kv_gemm *g, struct form form, enum source src)
 	}
 	for (uint32_t i = 0; i < g->k / KV_GROUP; i++) {
 		for (int q = 0; q < 8; q++) {
-#pragma GCC unroll 8
 			for (int v = 0; v < 2; v++) {
 				uint8_t *dst = pairs + i * 2048 + q * 256 + v * 64;
 				__m512i w[2];
@@ -263,13 +246,11 @@ INLINE void float_tile(const struct kv_gemm *g, enum kv_form form, uint32_t m, i
 	const uint8_t *w = g->panel;
 	__m512 f[FLOAT_ROWS][2];
 
-#pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
 		f[r][0] = f[r][1] = _mm512_setzero_ps();
 	for (uint32_t i = 0; i < g->k; i++, w += step) {
 		__m512 w0 = weight_load(form, w, 0), w1 = weight_load(form, w, 1);
 
-#pragma GCC unroll 8
 		for (int r = 0; r < rows; r++) {
 			__m512 b = _mm512_set1_ps(x[r * g->ldx + i]);
 
@@ -277,9 +258,7 @@ INLINE void float_tile(const struct kv_gemm *g, enum kv_form form, uint32_t m, i
 			f[r][1] = _mm512_fmadd_ps(b, w1, f[r][1]);
 		}
 	}
-#pragma GCC unroll 8
 	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
 		for (int v = 0; v < 2; v++)
 			row_store(g, m + r, v, f[r][v]);
 }
