@@ -6,8 +6,9 @@
  * by round, in this one run; figures are medians over the rounds, of the median
  * round trip in each.
  *
- * Talks to the daemon at $KVD_SOCKET; without one, to the test suite's fake
- * daemon, and says so.
+ * Talks to the daemon at $KVD_SOCKET; without one it starts $KVD_BUILD/daemon/kvd
+ * for itself, without a model; without that, the test suite's fake daemon. It
+ * says which.
  *
  * usage: bench_ipc [--json] [--rounds N] [--idle-clients N] [--idle-seconds N]
  *                  [--no-pin]
@@ -389,6 +390,44 @@ static void report_idle(double percent)
 		       percent < 0.1 ? "met" : "missed");
 }
 
+/* Start the kvd that was built, on a socket of its own. False if there is none. */
+static bool start_kvd(char *path, size_t size, pid_t *ret_pid)
+{
+	struct kvc_connect_opts o = KVC_OPTS_INIT(struct kvc_connect_opts);
+	const char *build = getenv("KVD_BUILD");
+	char program[512], option[256];
+	struct kvc_client *c;
+	int i;
+
+	snprintf(program, sizeof(program), "%s/daemon/kvd", build ? build : "");
+	if (!build || access(program, X_OK) < 0)
+		return false;
+	snprintf(path, size, "/tmp/kvd-bench-%d.sock", (int)getpid());
+	snprintf(option, sizeof(option), "daemon.socket=%s", path);
+	*ret_pid = fork();
+	if (*ret_pid < 0)
+		die("fork");
+	if (*ret_pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+		execl(program, program, "-o", option, "-o", "model.path=", (char *)NULL);
+		_exit(127);
+	}
+	o.socket_path = path;
+	for (i = 0; i < 500; i++) {
+		nap();
+		if (kvc_connect(&c, &o) == 0) {
+			kvc_close(c);
+			return true;
+		}
+		if (waitpid(*ret_pid, NULL, WNOHANG) == *ret_pid)
+			break;
+		nap();
+	}
+	die_client("kvd does not start");
+	return false;
+}
+
 static void parse(int argc, char **argv)
 {
 	int i;
@@ -422,19 +461,26 @@ int main(int argc, char **argv)
 	const char *path = getenv(KVD_SOCKET_ENV);
 	struct kvc_client *client;
 	struct kvc_ring *ring;
-	bool use_fake = !path || !path[0];
+	char own_path[64] = "";
+	bool use_fake = false;
 	cpu_set_t before;
-	pid_t daemon;
+	pid_t daemon = 0;
 	int i;
 
 	parse(argc, argv);
-	if (use_fake) {
+	if (path && path[0]) {
+		daemon = peer_pid(path);
+		fprintf(stderr, "bench_ipc: kvd at %s, process %d\n", path, (int)daemon);
+	} else if (start_kvd(own_path, sizeof(own_path), &daemon)) {
+		path = own_path;
+		fprintf(stderr, "bench_ipc: kvd of $KVD_BUILD, without a model\n");
+	} else {
+		use_fake = true;
 		fake_daemon_start(&fake);
 		path = fake.path;
-		fprintf(stderr, "bench_ipc: $KVD_SOCKET is not set; using the fake "
-				"daemon of the test suite\n");
+		daemon = fake.pid;
+		fprintf(stderr, "bench_ipc: the fake daemon of the test suite\n");
 	}
-	daemon = use_fake ? fake.pid : peer_pid(path);
 	CPU_ZERO(&before);
 	(void)sched_getaffinity(daemon, sizeof(before), &before);
 	if (daemon > 1)
@@ -469,5 +515,10 @@ int main(int argc, char **argv)
 		report_idle(idle_run(path, daemon));
 	if (use_fake)
 		fake_daemon_stop(&fake);
+	if (own_path[0]) {
+		kill(daemon, SIGTERM);
+		waitpid(daemon, NULL, 0);
+		unlink(own_path);
+	}
 	return 0;
 }
