@@ -26,6 +26,7 @@ struct engine_model {
 	const struct kv_backend *backend;
 	struct kv_device *dev;
 	struct kv_props props;
+	char backend_name[32]; /* "cpu-avx512vnni": for people */
 	struct kv_layout layout;
 	struct kv_pool *pool;
 	uint32_t n_blocks;
@@ -76,6 +77,8 @@ static int open_device(struct engine *engine, struct engine_model *m, char *erro
 	if (r)
 		return fail(error, size, r, "cannot open the CPU backend");
 	m->backend->get_props(m->dev, &m->props);
+	snprintf(m->backend_name, sizeof(m->backend_name), "%s-%s", m->props.name,
+		 m->props.isa);
 	return 0;
 }
 
@@ -310,7 +313,7 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),
 			  "model %s ready on %s with %u threads: %zu MiB of weights, %u "
 			  "blocks of %u tokens (%llu MiB)",
-			  engine->info.name, engine->model->props.variant,
+			  engine->info.name, engine->model->backend_name,
 			  engine->model->props.n_threads,
 			  engine->model->llama.weight_bytes >> 20,
 			  engine->model->n_blocks, engine->info.block_tokens,
@@ -358,7 +361,7 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 
 	if (!m)
 		return;
-	proto_set_string(stats->backend, sizeof(stats->backend), m->props.variant);
+	proto_set_string(stats->backend, sizeof(stats->backend), m->backend_name);
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
 			 kv_format_name(KV_FORMAT_FP16));
 	stats->pool_bytes = (uint64_t)m->n_blocks * m->layout.block_bytes;
