@@ -152,7 +152,7 @@ bool op_flush(struct op *op)
 		return false;
 	}
 	while (op->has_staged || op_stage(op)) {
-		switch (ring_daemon_post(&ring->ring, &op->staged)) {
+		switch (ring_watch_post(ring, &op->staged)) {
 		case RING_OK:
 			break;
 		case RING_FULL:
@@ -164,7 +164,6 @@ bool op_flush(struct op *op)
 			return false;
 		}
 		op->has_staged = false;
-		ring_watch_dirty(ring);
 		if (op->staged_final) {
 			op_free(op);
 			return true;

@@ -64,6 +64,19 @@ void ring_watch_dirty(struct session_ring *ring)
 	sessions->dirty = ring;
 }
 
+enum ring_status ring_watch_post(struct session_ring *ring, const struct kvd_cqe *cqe)
+{
+	bool was_full = ring_daemon_cq_full(&ring->ring);
+	enum ring_status status = ring_daemon_post(&ring->ring, cqe);
+
+	if (status != RING_OK)
+		return status;
+	ring_watch_dirty(ring);
+	if (was_full)
+		ring_watch_warm(ring);
+	return RING_OK;
+}
+
 static void ring_watch_doorbell(struct loop_io *io, uint32_t events)
 {
 	struct session_ring *ring = container_of(io, struct session_ring, doorbell);

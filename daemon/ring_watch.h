@@ -23,6 +23,10 @@
 
 #include <stdint.h>
 
+#include <kvd/abi.h>
+
+#include "ipc/ring.h"
+
 struct session_ring;
 struct sessions;
 
@@ -35,6 +39,17 @@ void ring_watch_forget(struct session_ring *ring);
 /* CQEs were posted or SQEs taken: the client is woken, if it sleeps, before the loop
  * blocks. */
 void ring_watch_dirty(struct session_ring *ring);
+
+/**
+ * ring_watch_post() - post one CQE; the client is woken as by ring_watch_dirty()
+ *
+ * A client signals that it made room only while it sees CQ_FULL, and a post that finds
+ * room takes CQ_FULL back. If others still wait for room, or SQEs do, the client's signal
+ * may so never come: the ring is looked at again before the loop blocks.
+ *
+ * Return: as ring_daemon_post().
+ */
+enum ring_status ring_watch_post(struct session_ring *ring, const struct kvd_cqe *cqe);
 
 /**
  * ring_watch_prepare() - the loop is about to block

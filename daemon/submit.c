@@ -274,9 +274,8 @@ static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
 
 	cqe.u.usage.detail = detail;
 	/* ring_daemon_take() saw room for it. */
-	if (ring_daemon_post(&ring->ring, &cqe) != RING_OK)
+	if (ring_watch_post(ring, &cqe) != RING_OK)
 		session_fault(ring->session, "impossible completion queue position");
-	ring_watch_dirty(ring);
 }
 
 void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns)

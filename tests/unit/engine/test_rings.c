@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* Rings and sessions of a daemon without a model: full queues, sessions that end. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <kvd/abi.h>
+#include <kvd/proto.h>
+
+#include "daemon/config.h"
+#include "daemon/engine.h"
+#include "daemon/op.h"
+#include "daemon/ring_watch.h"
+#include "daemon/session.h"
+#include "ipc/barrier.h"
+#include "ipc/proto.h"
+
+static struct config config;
+static struct loop *loop;
+static struct engine engine;
+static struct sessions sessions;
+static struct session *session;
+static int peer;
+
+static void setup(void)
+{
+	int pair[2];
+
+	ck_assert_int_eq(config_init(&config), 0);
+	config.daemon.spin_us = 0;
+	ck_assert_int_eq(loop_new(&loop, LOOP_BACKEND_EPOLL), 0);
+	engine = (struct engine){.loop = loop, .config = &config};
+	sessions_init(&sessions, loop, &config, &engine);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
+	peer = pair[1];
+	sessions_accept(&sessions, pair[0]);
+	session = sessions.list;
+	ck_assert_ptr_nonnull(session);
+}
+
+static void teardown(void)
+{
+	sessions_deinit(&sessions);
+	loop_free(loop);
+	close(peer);
+	config_deinit(&config);
+}
+
+static struct session_ring *open_ring(uint32_t sq_entries, uint32_t cq_entries)
+{
+	struct kvd_msg_ring_open msg = {
+		.sq_entries = sq_entries,
+		.cq_entries = cq_entries,
+		.in_bytes = 4096,
+		.out_bytes = 4096,
+	};
+	struct session_ring *ring;
+
+	session->state = SESSION_READY;
+	ck_assert_int_eq(session_ring_open(session, &msg, &ring), 0);
+	return ring;
+}
+
+/* An operation that has ended. Return: whether its CQE was posted. */
+static bool end_one(struct session_ring *ring, uint64_t user_data)
+{
+	struct kvd_sqe sqe = {.opcode = KVD_OP_TOKENIZE, .user_data = user_data};
+	struct op *op = op_new(&engine, ring, &sqe, 1);
+
+	ck_assert_ptr_nonnull(op);
+	op_end(op, 0, NULL, 1);
+	return op_flush(op);
+}
+
+/* The client has read @n CQEs; it looked at CQ_FULL when it was not set. */
+static void client_read(struct session_ring *ring, uint64_t n)
+{
+	shm_store_release_u64(&ring->ring.client->cq_pos, n);
+}
+
+static uint64_t posted(const struct session_ring *ring)
+{
+	return ring->ring.cq_pos;
+}
+
+/* Until the daemon would sleep: then only the doorbell helps, which nobody rings. */
+static void settle(void)
+{
+	for (int i = 0; i < 1000; i++)
+		if (ring_watch_prepare(&sessions) == LOOP_SLEEP_FOREVER)
+			return;
+	ck_abort_msg("the loop spins");
+}
+
+START_TEST(one_post_takes_the_signal_of_another)
+{
+	struct session_ring *ring = open_ring(4, 1);
+
+	ck_assert(end_one(ring, 1));
+	ck_assert(!end_one(ring, 2));
+	settle();
+	ck_assert_uint_eq(posted(ring), 1);
+	ck_assert_uint_eq(ring->n_blocked, 1);
+
+	/* Room comes, and before the client looks at CQ_FULL another op takes it. */
+	client_read(ring, 1);
+	ck_assert(end_one(ring, 3));
+	client_read(ring, 2);
+	settle();
+	ck_assert_uint_eq(posted(ring), 3);
+	ck_assert_uint_eq(ring->n_blocked, 0);
+}
+END_TEST
+
+START_TEST(one_post_takes_the_signal_of_an_sqe)
+{
+	struct session_ring *ring = open_ring(4, 1);
+	struct kvd_sqe *slot = &ring->ring.sq[0];
+
+	ck_assert(end_one(ring, 1));
+	slot->opcode = KVD_OP_NOP;
+	slot->user_data = 2;
+	shm_store_release_u64(&slot->seq, 1);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	ck_assert_uint_eq(ring->ring.sq_pos, 0);
+
+	client_read(ring, 1);
+	ck_assert(end_one(ring, 3));
+	client_read(ring, 2);
+	settle();
+	ck_assert_uint_eq(ring->ring.sq_pos, 1);
+	ck_assert_uint_eq(posted(ring), 3);
+}
+END_TEST
+
+START_TEST(full_queues_do_not_spin)
+{
+	struct session_ring *ring = open_ring(1, 1);
+
+	ck_assert(end_one(ring, 1));
+	ck_assert(!end_one(ring, 2));
+	shm_store_release_u64(&ring->ring.sq[0].seq, 1);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	/* The client reads one; it sees CQ_FULL and signals. The op goes first. */
+	client_read(ring, 1);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	ck_assert_uint_eq(posted(ring), 2);
+	ck_assert_uint_eq(ring->ring.sq_pos, 0);
+	client_read(ring, 2);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	ck_assert_uint_eq(posted(ring), 3);
+	ck_assert_uint_eq(ring->ring.sq_pos, 1);
+}
+END_TEST
+
+START_TEST(faults_end_the_session)
+{
+	struct session_ring *ring = open_ring(4, 1);
+
+	ck_assert(end_one(ring, 1));
+	ck_assert(!end_one(ring, 2));
+	client_read(ring, 7);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	ck_assert_int_eq(session->state, SESSION_CLOSING);
+	ck_assert_uint_eq(sessions.n_faulty, 1);
+}
+END_TEST
+
+static int n_turns;
+
+/* Mark the session in the first turn, when the loop is about to look at its socket. */
+static uint64_t close_first(struct loop *l, void *userdata)
+{
+	(void)userdata;
+	if (n_turns++ == 0)
+		session_fault(session, "a test");
+	if (n_turns == 4)
+		loop_exit(l, 0);
+	return LOOP_POLL_AGAIN;
+}
+
+START_TEST(nothing_revives_a_closing_session)
+{
+	struct kvd_msg_hello hello = {
+		.magic = KVD_HELLO_MAGIC,
+		.version = KVD_ABI_VERSION,
+	};
+
+	open_ring(4, 4);
+	proto_hdr_init(&hello.hdr, KVD_MSG_HELLO, sizeof(hello), 1, 0);
+	ck_assert_int_eq(send(peer, &hello, sizeof(hello), 0), sizeof(hello));
+	n_turns = 0;
+	loop_set_prepare(loop, close_first, NULL);
+	ck_assert_int_eq(loop_run(loop), 0);
+	loop_set_prepare(loop, NULL, NULL);
+	ck_assert_uint_eq(sessions.n_sessions, 0);
+	ck_assert_uint_eq(sessions.n_rings, 0);
+}
+END_TEST
+
+START_TEST(a_ring_closes_with_ops_waiting)
+{
+	struct session_ring *a = open_ring(4, 1), *b = open_ring(4, 1);
+
+	for (struct session_ring *ring = a; ring; ring = ring == a ? b : NULL) {
+		ck_assert(end_one(ring, 1));
+		ck_assert(!end_one(ring, 2));
+		ck_assert(!end_one(ring, 3));
+	}
+	ck_assert_uint_eq(session->n_ops, 4);
+	ck_assert_int_eq(session_ring_close(session, a->id), 0);
+	ck_assert_uint_eq(session->n_ops, 2);
+	client_read(b, 1);
+	b->doorbell.fn(&b->doorbell, LOOP_READ);
+	settle();
+	ck_assert_uint_eq(posted(b), 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("rings");
+	TCase *tc = tcase_create("rings");
+	SRunner *sr;
+	int failed;
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, one_post_takes_the_signal_of_another);
+	tcase_add_test(tc, one_post_takes_the_signal_of_an_sqe);
+	tcase_add_test(tc, full_queues_do_not_spin);
+	tcase_add_test(tc, faults_end_the_session);
+	tcase_add_test(tc, nothing_revives_a_closing_session);
+	tcase_add_test(tc, a_ring_closes_with_ops_waiting);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
