@@ -235,6 +235,9 @@ static void session_readable(struct loop_io *io, uint32_t events)
 	/* A bound, so that one client's packets do not hold the others up. */
 	unsigned budget = 16;
 
+	/* Events may come between the mark and the deferred call that frees it. */
+	if (session->state == SESSION_CLOSING)
+		return;
 	if (events & LOOP_READ)
 		while (budget-- && session_receive(session))
 			;
