@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs a test program on the reference cases: golden.py PROGRAM [ARGUMENT...]
+
+Writes golden.json as lines of words and numbers to a temporary file, and runs
+PROGRAM MODEL FILE ARGUMENT... on it. Exits with 77 where the cases or the model are
+missing. Found by $KVD_SHARED (default: the folder `shared` beside the source tree) and
+$KVD_MODEL (default: the cache folder that ./dev fills).
+
+  tokenize HEX n id*n
+  chat     HEX n id*n n id*n logprob*n margin*n     user text, prompt, answer
+  text     HEX n id*n n id*n logprob*n margin*n     prompt text, prompt, answer
+  score    perplexity n id*n logprob*(n-1)
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def words(values):
+    return " ".join(str(v) for v in values)
+
+
+def counted(ids):
+    return words([len(ids)] + ids)
+
+
+def hexed(text):
+    return text.encode().hex() or "-"
+
+
+def convert(golden, out):
+    for case in golden["tokenize"]:
+        print("tokenize", hexed(case["text"]), counted(case["tokens"]), file=out)
+    for kind, key in (("chat", "user"), ("text", "prompt")):
+        for case in golden["generate"][kind]:
+            print(kind, hexed(case[key]), counted(case["prompt_tokens"]),
+                  counted(case["tokens"]), words(case["logprobs"]),
+                  words(case["margins"]), file=out)
+    for case in golden["score"]:
+        print("score", case["perplexity"], counted(case["tokens"]),
+              words(case["logprobs"]), file=out)
+
+
+def main():
+    root = os.path.dirname(os.path.abspath(__file__)) + "/../../.."
+    shared = os.environ.get("KVD_SHARED", root + "/../shared")
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    model = os.environ.get(
+        "KVD_MODEL", cache + "/kvd/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    cases = os.path.join(shared, "cases", "golden.json")
+    for path in (cases, model):
+        if not os.path.exists(path):
+            print("skipped: no", path)
+            return 77
+    with open(cases, encoding="utf-8") as f:
+        golden = json.load(f)
+    with tempfile.NamedTemporaryFile("w", suffix=".golden") as out:
+        convert(golden, out)
+        out.flush()
+        return subprocess.call([sys.argv[1], model, out.name] + sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
