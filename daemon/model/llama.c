@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,22 @@ static int read_rope(const struct llama_reader *in, const struct llama_arch *arc
 	return r;
 }
 
+static int refuse_experts(const struct llama_reader *in)
+{
+	uint32_t n = 0;
+	char name[96];
+	int r;
+
+	arch_key(in, "expert_count", name, sizeof(name));
+	r = gguf_get_u32(in->gguf, name, &n, in->err);
+	if (r < 0)
+		return r;
+	if (n)
+		return gguf_fail(in->err, in->gguf, -ENOTSUP,
+				 "a mixture of %u experts is not supported", n);
+	return 0;
+}
+
 static const struct llama_arch *find_arch(const struct gguf *gguf, struct gguf_error *err)
 {
 	struct gguf_str name = {0};
@@ -133,6 +150,7 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 	struct llama_reader in = {gguf, err, arch ? arch->name : NULL};
 	const struct gguf_tensor *embd;
 	struct llama_params p = {0};
+	uint32_t value_dim = 0;
 	int r;
 
 	if (!arch)
@@ -159,8 +177,18 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 	if (!r)
 		r = read_u32(&in, "attention.key_length", KV_HEAD_DIM_MAX,
 			     p.d_model / p.n_heads, &p.head_dim);
+	if (!r)
+		r = read_u32(&in, "attention.value_length", KV_HEAD_DIM_MAX, p.head_dim,
+			     &value_dim);
+	if (!r)
+		r = refuse_experts(&in);
 	if (r)
 		return r;
+	if (value_dim != p.head_dim)
+		return gguf_fail(err, gguf, -ENOTSUP,
+				 "key heads of %u and value heads of %u; this build runs "
+				 "equal ones",
+				 p.head_dim, value_dim);
 	if (p.head_dim % 8)
 		return gguf_fail(err, gguf, -ENOTSUP, "head size %u is no multiple of 8",
 				 p.head_dim);
@@ -189,6 +217,7 @@ struct llama_loader {
 	struct llama *llama;
 	const struct gguf *gguf;
 	struct gguf_error *err;
+	bool *used; /* [n_tensors] */
 };
 
 static int wtype_of(uint32_t gguf_type)
@@ -222,6 +251,7 @@ static int find_part(struct llama_loader *in, const char *name, uint64_t n, uint
 		return gguf_fail(in->err, in->gguf, -ENOTSUP,
 				 "tensor %s: type %s (%u) is not supported", name,
 				 gguf_tensor_type_name(t->type), t->type);
+	in->used[t - gguf_tensor_at(in->gguf, 0)] = true;
 	*ret = (struct kv_weight_part){.type = (enum kv_wtype)type,
 				       .n = (uint32_t)n,
 				       .k = (uint32_t)k,
@@ -365,11 +395,33 @@ static int load_rope(struct llama_loader *in)
 			return -ENOMEM;
 		r = kv_row_dequantize(part.type, part.k, part.data, factors);
 		rope.freq_factors = factors;
+		for (uint32_t i = 0; !r && i < part.k; i++)
+			if (!(factors[i] > 0.0f && factors[i] < 1e12f))
+				r = gguf_fail(in->err, in->gguf, -EINVAL,
+					      "tensor rope_freqs.weight: element %u is "
+					      "no positive number",
+					      i);
 	}
 	if (!r)
 		r = llama->backend->rope_new(llama->dev, &rope, &llama->rope);
 	free(factors);
 	return r;
+}
+
+/* A tensor that the graph has no place for (a bias, a second norm) would be left out in
+ * silence, and the model would answer almost right. */
+static int check_all_used(struct llama_loader *in)
+{
+	for (uint64_t i = 0; i < gguf_n_tensors(in->gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(in->gguf, i);
+
+		if (!in->used[i])
+			return gguf_fail(in->err, in->gguf, -ENOTSUP,
+					 "tensor %.*s has no place in the graph that "
+					 "this build runs for its architecture",
+					 (int)t->name.len, t->name.data);
+	}
+	return 0;
 }
 
 static int load_fingerprint(struct llama_loader *in)
@@ -386,7 +438,7 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
 	       struct gguf_error *err)
 {
-	struct llama_loader in = {ret, gguf, err};
+	struct llama_loader in = {ret, gguf, err, NULL};
 	const char *head = "token_embd.weight";
 	int r;
 
@@ -395,9 +447,10 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 	if (r)
 		return r;
 	ret->layers = calloc(ret->params.n_layers, sizeof(*ret->layers));
-	if (!ret->layers)
-		return -ENOMEM;
-	r = load_fingerprint(&in);
+	in.used = calloc(gguf_n_tensors(gguf) + 1, sizeof(*in.used));
+	r = ret->layers && in.used ? 0 : -ENOMEM;
+	if (!r)
+		r = load_fingerprint(&in);
 	if (!r)
 		r = load_embedding(&in);
 	if (!r)
@@ -412,6 +465,9 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 	if (!r)
 		r = load_matrix(&in, &head, &ret->params.n_vocab, 1, ret->params.d_model,
 				&ret->head);
+	if (!r)
+		r = check_all_used(&in);
+	free(in.used);
 	if (r)
 		llama_unload(ret);
 	return r;

@@ -39,6 +39,7 @@ static size_t runner_layout(struct runner *r, char *base)
 {
 	const struct llama_params *p = &r->model->params;
 	size_t rows = r->caps.rows, at = 0;
+	size_t ff_rows = rows < RUNNER_FF_ROWS ? rows : RUNNER_FF_ROWS;
 	struct {
 		float **where;
 		size_t floats;
@@ -47,8 +48,8 @@ static size_t runner_layout(struct runner *r, char *base)
 		{&r->h, rows * p->d_model},
 		{&r->qkv, rows * qkv_dim(p)},
 		{&r->attn, rows * heads_dim(p)},
-		{&r->gate_up, rows * 2 * p->d_ff},
-		{&r->act, rows * p->d_ff},
+		{&r->gate_up, ff_rows * 2 * p->d_ff},
+		{&r->act, ff_rows * p->d_ff},
 		{&r->logits, (size_t)RUNNER_LOGIT_ROWS * p->n_vocab},
 	};
 
@@ -144,6 +145,16 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 			.n_blocks = e->n_blocks,
 		};
 	}
+	for (uint32_t i = 0; i < plan->n_outputs; i++) {
+		const struct plan_output *out = &plan->outputs[i];
+
+		if (out->row >= plan->n_rows ||
+		    (out->kind == PLAN_SCORE &&
+		     (out->target < 0 ||
+		      (uint32_t)out->target >= r->model->params.n_vocab)))
+			return -EINVAL;
+		r->rows[i] = out->row;
+	}
 	for (uint32_t i = 0; i < plan->n_copies; i++)
 		r->copies[i] =
 			(struct kv_block_copy){plan->copies[i].src, plan->copies[i].dst};
@@ -156,33 +167,39 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 	return ret;
 }
 
-/* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows. */
+/* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows; in slices, which
+ * share no arithmetic, so that the widest arrays of the graph stay small. */
 static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_t m)
 {
 	const struct llama_params *p = &r->model->params;
 	const struct kv_backend *be = r->backend;
+	size_t d = p->d_model;
 	int ret;
 
-	ret = be->rms_norm(r->stream, r->x, p->d_model, layer->ffn_norm, p->eps, r->h,
-			   p->d_model, m, p->d_model);
-	if (!ret)
+	ret = be->rms_norm(r->stream, r->x, d, layer->ffn_norm, p->eps, r->h, d, m,
+			   p->d_model);
+	for (uint32_t row = 0; !ret && row < m; row += RUNNER_FF_ROWS) {
+		uint32_t n = m - row < RUNNER_FF_ROWS ? m - row : RUNNER_FF_ROWS;
+
 		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->gate_up,
-								.x = r->h,
+								.x = r->h + row * d,
 								.y = r->gate_up,
-								.m = m,
-								.ldx = p->d_model,
+								.m = n,
+								.ldx = d,
 								.ldy = 2u * p->d_ff});
-	if (!ret)
-		ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act, p->d_ff,
-				   m, p->d_ff);
-	if (!ret)
-		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->down,
-								.x = r->act,
-								.y = r->x,
-								.m = m,
-								.ldx = p->d_ff,
-								.ldy = p->d_model,
-								.accumulate = true});
+		if (!ret)
+			ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act,
+					   p->d_ff, n, p->d_ff);
+		if (!ret)
+			ret = be->linear(r->stream,
+					 &(struct kv_linear){.w = layer->down,
+							     .x = r->act,
+							     .y = r->x + row * d,
+							     .m = n,
+							     .ldx = p->d_ff,
+							     .ldy = d,
+							     .accumulate = true});
+	}
 	return ret;
 }
 
@@ -340,8 +357,6 @@ void runner_run(struct runner *runner, const struct plan *plan,
 	result->step = plan->step;
 	result->n_outputs = 0;
 	ret = plan->n_outputs > result->cap_outputs ? -EINVAL : 0;
-	for (uint32_t i = 0; !ret && i < plan->n_outputs; i++)
-		runner->rows[i] = plan->outputs[i].row;
 	if (!ret)
 		ret = runner_prepare(runner, plan);
 	if (!ret)

@@ -29,6 +29,9 @@
 /* Rows whose logits are in memory at once. */
 #define RUNNER_LOGIT_ROWS 16
 
+/* Rows that go through one pass of the feed-forward part: enough to fill the threads. */
+#define RUNNER_FF_ROWS 128
+
 struct runner {
 	const struct llama *model;
 	const struct kv_backend *backend;
@@ -48,8 +51,8 @@ struct runner {
 	float *h KV_DEV;                    /* [rows, d] a norm of it */
 	float *qkv KV_DEV;                  /* [rows, heads + 2 kv] */
 	float *attn KV_DEV;                 /* [rows, heads] */
-	float *gate_up KV_DEV;              /* [rows, 2 ff] */
-	float *act KV_DEV;                  /* [rows, ff] */
+	float *gate_up KV_DEV;              /* [RUNNER_FF_ROWS, 2 ff] */
+	float *act KV_DEV;                  /* [RUNNER_FF_ROWS, ff] */
 	float *logits KV_DEV;               /* [RUNNER_LOGIT_ROWS, n_vocab] */
 	struct kv_logits_stat *stat KV_DEV; /* [RUNNER_LOGIT_ROWS] */
 };
