@@ -200,7 +200,7 @@ int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *de
 		engine_kick(engine);
 		return 0;
 	case SCHED_PROMPT_TOO_LONG:
-		*ret_detail = refusal.limit;
+		*ret_detail = engine->info.context_length;
 		return KVD_E_CONTEXT;
 	case SCHED_CANNOT_EVER_FIT:
 		*ret_detail = refusal.limit * engine->info.block_tokens;

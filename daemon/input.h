@@ -19,6 +19,9 @@ struct engine;
  * how long one client can hold the others up. */
 #define INPUT_MAX_TEXT (1u << 20)
 
+/* Most token ids of one DETOKENIZE; other operations take what the context holds. */
+#define INPUT_MAX_TOKENS (1u << 20)
+
 /**
  * input_tokens() - make token ids
  * @kind:   enum kvd_input

@@ -56,6 +56,22 @@ static void free_tokens(struct token_list *list)
 	token_list_deinit(list);
 }
 
+/* Before a byte is copied: an arena may hold far more than any operation takes. */
+static int32_t check_length(const struct op *op, const struct kvd_sqe *sqe,
+			    uint64_t *ret_detail)
+{
+	bool tokens = sqe->input == KVD_INPUT_TOKENS;
+	uint32_t n = tokens ? sqe->in_len / 4 : sqe->in_len;
+	uint32_t max = tokens ? INPUT_MAX_TOKENS : INPUT_MAX_TEXT;
+
+	if (tokens && sqe->opcode != KVD_OP_DETOKENIZE)
+		max = op->engine->info.context_length;
+	if (n <= max)
+		return 0;
+	*ret_detail = max;
+	return tokens && sqe->opcode != KVD_OP_DETOKENIZE ? KVD_E_CONTEXT : -E2BIG;
+}
+
 /* The tokens of an SQE's input. Return: 0 or the res. @list is the caller's. */
 static int32_t read_tokens(struct op *op, const struct kvd_sqe *sqe,
 			   struct token_list *list, uint64_t *ret_detail)
@@ -63,10 +79,9 @@ static int32_t read_tokens(struct op *op, const struct kvd_sqe *sqe,
 	void *copy;
 	int32_t r;
 
-	if (sqe->input != KVD_INPUT_TOKENS && sqe->in_len > INPUT_MAX_TEXT) {
-		*ret_detail = INPUT_MAX_TEXT;
-		return -E2BIG;
-	}
+	r = check_length(op, sqe, ret_detail);
+	if (r)
+		return r;
 	r = copy_in(op->ring, sqe->in_off, sqe->in_len, &copy);
 	if (!r)
 		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,

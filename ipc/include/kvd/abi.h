@@ -453,6 +453,8 @@ enum kvd_finish {
  *               not 0; a parameter outside its range; a malformed record
  *   -EFAULT     an offset and length that leave the arena
  *   -ENOBUFS    out_len too small; usage.detail = bytes it takes
+ *   -E2BIG      more than 1 MiB of text, 1,048,576 ids to DETOKENIZE, or too many
+ *               messages; usage.detail = the limit
  *   -ENOENT     CANCEL found nothing
  *   -ECANCELED  ended by CANCEL or by closing the ring
  *   -ENOMEM     the daemon is out of memory for its own bookkeeping

@@ -48,12 +48,14 @@ static void teardown(void)
 	config_deinit(&config);
 }
 
+#define IN_BYTES (1u << 20)
+
 static struct session_ring *open_ring(uint32_t sq_entries, uint32_t cq_entries)
 {
 	struct kvd_msg_ring_open msg = {
 		.sq_entries = sq_entries,
 		.cq_entries = cq_entries,
-		.in_bytes = 4096,
+		.in_bytes = IN_BYTES,
 		.out_bytes = 4096,
 	};
 	struct session_ring *ring;
@@ -173,6 +175,49 @@ START_TEST(faults_end_the_session)
 }
 END_TEST
 
+static void fill_sq(struct session_ring *ring, uint8_t opcode, uint32_t in_len)
+{
+	for (uint32_t i = 0; i < ring->ring.sq_entries; i++) {
+		struct kvd_sqe *slot = &ring->ring.sq[i];
+
+		slot->opcode = opcode;
+		slot->input = in_len ? KVD_INPUT_TEXT : KVD_INPUT_NONE;
+		slot->in_len = in_len;
+		shm_store_release_u64(&slot->seq, i + 1);
+	}
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+}
+
+/* Long texts are tokenized one in a turn, and every ring gets its turn. */
+START_TEST(long_inputs_take_turns)
+{
+	struct session_ring *light, *heavy[3];
+
+	for (int i = 0; i < 3; i++)
+		heavy[i] = open_ring(64, 64);
+	light = open_ring(64, 64);
+	fill_sq(light, KVD_OP_NOP, 0);
+	for (int i = 0; i < 3; i++)
+		fill_sq(heavy[i], KVD_OP_TOKENIZE, IN_BYTES);
+	for (uint64_t turn = 1; turn <= 8; turn++) {
+		uint64_t sum = 0;
+
+		ring_watch_prepare(&sessions);
+		for (int i = 0; i < 3; i++) {
+			sum += heavy[i]->ring.sq_pos;
+			ck_assert_uint_ge(heavy[i]->ring.sq_pos, turn / 4);
+			ck_assert_uint_le(heavy[i]->ring.sq_pos, turn / 3 + 1);
+		}
+		ck_assert_uint_le(sum, turn);
+		ck_assert_uint_ge(light->ring.sq_pos, turn / 4 * 32);
+	}
+	settle();
+	ck_assert_uint_eq(light->ring.sq_pos, 64);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_eq(posted(heavy[i]), 64);
+}
+END_TEST
+
 static int n_turns;
 
 /* Mark the session in the first turn, when the loop is about to look at its socket. */
@@ -236,6 +281,7 @@ int main(void)
 	tcase_add_test(tc, one_post_takes_the_signal_of_an_sqe);
 	tcase_add_test(tc, full_queues_do_not_spin);
 	tcase_add_test(tc, faults_end_the_session);
+	tcase_add_test(tc, long_inputs_take_turns);
 	tcase_add_test(tc, nothing_revives_a_closing_session);
 	tcase_add_test(tc, a_ring_closes_with_ops_waiting);
 	suite_add_tcase(s, tc);
