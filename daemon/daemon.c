@@ -202,8 +202,10 @@ int daemon_run(struct daemon *daemon)
 	if (!r)
 		r = loop_timer_start(daemon->loop, &daemon->status, now_ns,
 				     STATUS_PERIOD_NS, on_status);
-	if (r)
+	if (r) {
+		log_errno(LOG_ERR, r, "cannot start the timers");
 		return r;
+	}
 	/* For whoever started it by hand; scripts wait for this line. */
 	printf("socket: %s\n", daemon->config->daemon.socket);
 	fflush(stdout);
@@ -216,7 +218,10 @@ int daemon_run(struct daemon *daemon)
 		     daemon->engine.model
 			     ? daemon->engine.info.name
 			     : "no model: set [model] path in kvd.conf and restart");
-	return loop_run(daemon->loop);
+	r = loop_run(daemon->loop);
+	if (r < 0)
+		log_errno(LOG_ERR, r, "the event loop failed");
+	return r;
 }
 
 struct daemon *daemon_free(struct daemon *daemon)

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/config.h"
@@ -83,33 +84,33 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 	op->ring->session->tokens_prompt += event->n_prompt;
 	op->ring->session->tokens_cached += event->n_cached;
 	op->ring->session->tokens_generated += event->n_generated;
-	switch (event->reason) {
-	case SCHED_REASON_CANCELLED:
-		if (op->emit.stopped) {
-			usage.finish_reason = KVD_FINISH_STOP;
-			engine->n_completed++;
-			break;
-		}
+	if (op->emit.stopped) {
+		/* Also when the stop string ended with the token that was the last. */
+		usage.finish_reason = KVD_FINISH_STOP;
+		engine->n_completed++;
+	} else if (op->stopping) {
+		/* Bytes of a token found no room: the text has a hole. */
+		usage.finish_reason = KVD_FINISH_ERROR;
+		res = -ENOMEM;
+		engine->n_failed++;
+	} else if (event->reason == SCHED_REASON_CANCELLED) {
 		usage.finish_reason = KVD_FINISH_CANCELLED;
-		res = op->stopping ? -ENOMEM : -ECANCELED;
+		res = -ECANCELED;
 		engine->n_cancelled++;
-		break;
-	case SCHED_REASON_ERROR:
+	} else if (event->reason == SCHED_REASON_ERROR) {
 		usage.finish_reason = KVD_FINISH_ERROR;
 		res = event->status == -ENOSPC ? KVD_E_POOL : KVD_E_DEVICE;
 		engine->n_failed++;
-		break;
-	default:
+	} else {
 		if (op->opcode == KVD_OP_SCORE)
 			res = engine_deliver_scores(op);
-		else
-			/* A stop string may end with the very token that was the last. */
-			usage.finish_reason =
-				event->reason == SCHED_REASON_STOP || op->emit.stopped
-					? KVD_FINISH_STOP
-					: KVD_FINISH_LENGTH;
+		usage.finish_reason = event->reason == SCHED_REASON_STOP
+					      ? KVD_FINISH_STOP
+					      : KVD_FINISH_LENGTH;
 		engine->n_completed++;
 	}
+	if (op->opcode != KVD_OP_GENERATE)
+		usage.finish_reason = KVD_FINISH_NONE;
 	op_end(op, res, &usage, loop_now(engine->loop));
 	op_flush(op);
 }
@@ -291,18 +292,26 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 		return r;
 	sched_plan_caps(engine->sched, &caps);
 	r = plan_init(&engine->plan, &caps);
-	if (r)
+	engine->have_plan = !r;
+	if (!r) {
+		r = plan_result_init(&engine->result, caps.outputs);
+		engine->have_result = !r;
+	}
+	if (r) {
+		snprintf(error, error_size,
+			 "cannot get the memory for a step: %s; lower [scheduler] "
+			 "max_num_batched_tokens or max_num_seqs",
+			 strerror(-r));
 		return r;
-	engine->have_plan = true;
-	r = plan_result_init(&engine->result, caps.outputs);
-	if (r)
-		return r;
-	engine->have_result = true;
+	}
 	r = worker_init(&engine->worker, engine_model_run, engine);
+	if (!r)
+		r = loop_io_add(loop, &engine->worker_io, engine->worker.event_fd,
+				LOOP_READ, engine_stepped);
 	if (r)
-		return r;
-	return loop_io_add(loop, &engine->worker_io, engine->worker.event_fd, LOOP_READ,
-			   engine_stepped);
+		snprintf(error, error_size, "cannot start the worker thread: %s",
+			 strerror(-r));
+	return r;
 }
 
 void engine_deinit(struct engine *engine)

@@ -202,6 +202,14 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		if (tokenizer_is_eog(m->tokenizer, id) && sc.n_eos < SCHED_MAX_EOS)
 			sc.eos[sc.n_eos++] = id;
 	r = sched_new(&sc, &engine->pool, &engine->index, &engine->sched);
+	if (r == -EINVAL) {
+		snprintf(error, size,
+			 "no sequence runs with a context of %u tokens, [scheduler] "
+			 "max_num_seqs %u and max_num_batched_tokens %u: a context holds "
+			 "2 or more; see [scheduler] max_model_len",
+			 sc.max_model_len, sc.max_num_seqs, sc.max_num_batched_tokens);
+		return r;
+	}
 	if (r)
 		return fail(error, size, r, "cannot make the scheduler");
 	sched_plan_caps(engine->sched, &caps);
@@ -215,7 +223,9 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		return r;
 	}
 	if (r)
-		return fail(error, size, r, "cannot get the memory for a step");
+		return fail(error, size, r,
+			    "cannot get the memory for a step; lower [scheduler] "
+			    "max_num_batched_tokens");
 	return 0;
 }
 

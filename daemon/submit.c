@@ -323,7 +323,8 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	if (r) {
 		if (sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_SCORE) {
 			op->engine->n_failed++;
-			usage.finish_reason = KVD_FINISH_ERROR;
+			if (sqe->opcode == KVD_OP_GENERATE)
+				usage.finish_reason = KVD_FINISH_ERROR;
 		}
 		op_end(op, r, &usage, now_ns);
 	}

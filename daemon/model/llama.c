@@ -66,9 +66,11 @@ static int read_f32(const struct llama_reader *in, const char *key, float fallba
 	r = gguf_get_f32(in->gguf, name, &value, in->err);
 	if (r < 0)
 		return r;
-	if (!(value > 0.0f && value < 1e12f))
+	/* Wide enough for every model, and the reciprocal is finite. */
+	if (!(value > 1e-20f && value < 1e12f))
 		return gguf_fail(in->err, in->gguf, -EINVAL,
-				 "%s is %g, not a positive number", name, (double)value);
+				 "%s is %g, not a number from 1e-20 to 1e12", name,
+				 (double)value);
 	*ret = value;
 	return 0;
 }
