@@ -15,13 +15,17 @@
 struct image {
 	uint8_t *data;
 	size_t len;
+	size_t cap;
 };
 
 static inline void image_put(struct image *im, const void *data, size_t len)
 {
-	im->data = realloc(im->data, im->len + len + 1);
-	if (!im->data)
-		abort();
+	if (im->len + len >= im->cap) {
+		im->cap = 2 * (im->len + len) + 64;
+		im->data = realloc(im->data, im->cap);
+		if (!im->data)
+			abort();
+	}
 	memcpy(im->data + im->len, data, len);
 	im->len += len;
 }
@@ -113,6 +117,7 @@ static inline void image_free(struct image *im)
 	free(im->data);
 	im->data = NULL;
 	im->len = 0;
+	im->cap = 0;
 }
 
 #endif

@@ -135,7 +135,7 @@ START_TEST(truncated_anywhere)
 	struct image im = small_image(3);
 
 	for (size_t len = 0; len < im.len; len++) {
-		struct image part = {malloc(len ? len : 1), len};
+		struct image part = {malloc(len ? len : 1), len, len};
 		struct gguf *gguf = NULL;
 
 		ck_assert_ptr_nonnull(part.data);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reference cases on one CPU variant: test_golden MODEL CASES tokens|c|avx2|...
+ * The reference cases on one CPU variant: test_golden MODEL CASES tokens|c|avx2|... [loose]
  *
  * Tolerances are those of the cases' README: a greedy token must match while every margin
  * so far is above 0.1, logprobs agree within 0.02 on average and 0.4 at worst, perplexity
  * within 0.5 %. Once a token differs the contexts differ too, so a case is compared up to
  * there.
+ *
+ * "loose" is for weights that were rounded again to another type of 8 bits or so: that alone
+ * moves logprobs by about 0.05, and a wrong scale or order of codes by several.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -24,8 +27,11 @@
 #define MIN_MARGIN 0.1
 #define MEAN_ERROR 0.02
 #define MAX_ERROR  0.4
+#define PPL_ERROR  0.005
+#define LOOSE      5 /* times that */
 
 static unsigned n_failed;
+static double slack = 1;
 
 struct errors {
 	double sum, max;
@@ -45,7 +51,7 @@ static void errors_add(struct errors *e, double got, double want)
 static void errors_check(const struct errors *e, const char *what)
 {
 	double mean = e->n ? e->sum / (double)e->n : 0;
-	bool ok = e->n && mean <= MEAN_ERROR && e->max <= MAX_ERROR;
+	bool ok = e->n && mean <= slack * MEAN_ERROR && e->max <= slack * MAX_ERROR;
 
 	printf("%s: %s: %zu logprobs, mean abs error %.5f, worst %.4f\n",
 	       ok ? "ok" : "FAIL", what, e->n, mean, e->max);
@@ -122,7 +128,7 @@ static void check_generate(struct cases *c, const char *kind, const int32_t *pro
 
 	harness_generate(c->h, 0, prompt, n_prompt, CHUNK, n, tokens, got);
 	for (uint32_t i = 0; i < n; i++) {
-		sure = sure && margins[i] > MIN_MARGIN;
+		sure = sure && margins[i] > slack * MIN_MARGIN;
 		if (tokens[i] != want[i]) {
 			if (sure)
 				printf("FAIL: %s case %u: token %u is %d, not %d\n", kind,
@@ -186,7 +192,7 @@ static void score_case(struct cases *c, FILE *f)
 	}
 	errors_check(&errors, "score");
 	ppl = exp(-sum / (n - 1));
-	ok = fabs(ppl / want_ppl - 1) <= 0.005;
+	ok = fabs(ppl / want_ppl - 1) <= slack * PPL_ERROR;
 	printf("%s: perplexity %.4f, reference %.4f\n", ok ? "ok" : "FAIL", ppl,
 	       want_ppl);
 	n_failed += !ok;
@@ -241,8 +247,10 @@ int main(int argc, char **argv)
 	FILE *f;
 	int mask = 0;
 
-	if (argc != 4)
-		die("usage: test_golden MODEL CASES tokens|c|avx2|avx512|avx512vnni");
+	if (argc < 4)
+		die("usage: test_golden MODEL CASES tokens|c|avx2|avx512|avx512vnni [loose]");
+	if (argc > 4)
+		slack = LOOSE;
 	if (strcmp(argv[3], "tokens")) {
 		mask = kv_cpu_mask_parse(argv[3]);
 		if (mask < 0)
