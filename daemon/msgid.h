@@ -6,7 +6,8 @@
  * Ids are part of the interface: people and tests search for them, so an id is never
  * changed or given to another kind of event. A new kind gets a random one
  * (`systemd-id128 new`). KVD_MESSAGE_IDS() lists them all, so that tests can prove that
- * they are well formed and distinct and that each one has its catalog entry.
+ * they are well formed and distinct; each one has its entry in systemd/kvd.catalog, which
+ * the lint suite checks.
  */
 #ifndef KVD_DAEMON_MSGID_H
 #define KVD_DAEMON_MSGID_H
@@ -28,6 +29,9 @@
 #define MSGID_CACHE_FLUSHED    "1e9a2aa16dbe4d0ab31f5931deb05d1e"
 #define MSGID_BACKEND_FAILED   "7807ff0dc1dd4d8b9924e3ab6a16b145"
 #define MSGID_OUT_OF_MEMORY    "bca9593efc084cad936712a514bef871"
+#define MSGID_SANDBOX_WEAK     "9d6f5c029f224c42b9876c0100f672f3"
+#define MSGID_RLIMIT_SMALL     "ffea88df22e047cca0459196b5016074"
+#define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -47,6 +51,9 @@
 	X(LOG_SUPPRESSED, "messages about one user were left out")                       \
 	X(CACHE_FLUSHED, "the cache was flushed")                                        \
 	X(BACKEND_FAILED, "a device or its worker failed")                               \
-	X(OUT_OF_MEMORY, "memory ran out")
+	X(OUT_OF_MEMORY, "memory ran out")                                               \
+	X(SANDBOX_WEAK, "the sandbox permits what it should not")                        \
+	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
+	X(STEP_STALLED, "a step of the worker makes no progress")
 
 #endif
