@@ -26,11 +26,9 @@ enum config_chat_template {
 	CONFIG_CHAT_PLAIN,
 };
 
-enum config_kv_dtype {
-	CONFIG_KV_FP16,
-	CONFIG_KV_INT8,
-	CONFIG_KV_INT4,
-	CONFIG_KV_FP8_E4M3,
+/* How the two halves of a block are stored; the numbers are those of enum kv_format. */
+struct config_kv_dtype {
+	int k, v;
 };
 
 enum config_isa {
@@ -69,8 +67,8 @@ struct config {
 		uint32_t tensor_parallel_size; /* 1 */
 	} model;
 	struct {
-		int kv_cache_dtype;  /* enum config_kv_dtype; always FP16 in this build */
-		uint32_t block_size; /* tokens: 16 or 32 */
+		struct config_kv_dtype kv_cache_dtype;
+		uint32_t block_size;           /* tokens: 16 or 32 */
 		uint64_t kv_cache_memory;      /* bytes */
 		double gpu_memory_utilization; /* 0: not used */
 		bool enable_prefix_caching;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/config_keys.h"
 
+#include "kernels/format.h"
+
 #define KIB(n)     ((uint64_t)(n) << 10)
 #define MIB(n)     ((uint64_t)(n) << 20)
 #define TIB(n)     ((uint64_t)(n) << 40)
 #define SECONDS(n) ((uint64_t)(n)*1000000000)
-
-#define NOT_BUILT "this build stores fp16 only"
 
 static const struct config_choice log_levels[] = {
 	{"error", LOG_ERR}, {"warning", LOG_WARNING}, {"notice", LOG_NOTICE},
@@ -35,11 +35,26 @@ static const struct config_choice chat_templates[] = {
 	{NULL},
 };
 
+/* Names that people bring along from vLLM and llama.cpp mean what they mean there, or
+ * lead to what comes nearest. */
 static const struct config_choice kv_dtypes[] = {
-	{"fp16", CONFIG_KV_FP16},
-	{"int8", CONFIG_KV_INT8, NOT_BUILT},
-	{"int4", CONFIG_KV_INT4, NOT_BUILT},
-	{"fp8_e4m3", CONFIG_KV_FP8_E4M3, NOT_BUILT},
+	{"fp16", KV_FORMAT_FP16},
+	{"int8", KV_FORMAT_INT8},
+	{"int4", KV_FORMAT_INT4},
+	{"fp8_e4m3", KV_FORMAT_FP8_E4M3},
+	{"auto", KV_FORMAT_FP16},
+	{"fp8", KV_FORMAT_FP8_E4M3},
+	{"f16", 0, "the name here is fp16"},
+	{"float16", 0, "the name here is fp16"},
+	{"half", 0, "the name here is fp16"},
+	{"bf16", 0, "use fp16, which takes as much memory and is closer"},
+	{"bfloat16", 0, "use fp16, which takes as much memory and is closer"},
+	{"f32", 0, "use fp16"},
+	{"float32", 0, "use fp16"},
+	{"fp8_e5m2", 0, "use fp8_e4m3, which takes as much memory and is closer"},
+	{"q8_0", 0, "use int8, which is as close in as many bytes"},
+	{"q4_0", 0, "use int4, which takes as much memory and is closer"},
+	{"q4_1", 0, "use int4, which takes less memory and is closer"},
 	{NULL},
 };
 
@@ -223,11 +238,13 @@ const struct config_key config_keys[] = {
 	{
 		.name = "kv_cache_dtype",
 		.section = "cache",
-		.type = CONFIG_CHOICE,
+		.type = CONFIG_KV_DTYPE,
 		.offset = offsetof(struct config, cache.kv_cache_dtype),
 		.default_text = "fp16",
 		.choices = kv_dtypes,
-		.help = "How keys and values are stored.",
+		.help = "How keys and values are stored: one format for both, or one for each.\n"
+			"int8 takes half the memory of fp16 and int4 less than a third. auto is\n"
+			"fp16, fp8 is fp8_e4m3.",
 	},
 	{
 		.name = "block_size",

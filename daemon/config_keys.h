@@ -21,10 +21,12 @@ enum config_type {
 	CONFIG_FRACTION, /* double: 0.9 or 90% */
 	CONFIG_CHOICE,   /* int or uint32_t: one of `choices` */
 	CONFIG_CPUS,     /* cpu_set_t: 0-3,6 */
+	CONFIG_KV_DTYPE, /* struct config_kv_dtype: one of `choices`, or k=X,v=Y of them */
 };
 
 struct config_choice {
-	const char *text; /* NULL ends the list */
+	const char *
+		text; /* NULL ends the list; of two with one value the first is printed */
 	int value;
 	const char *refusal; /* known by name but not to be had, and why; else NULL */
 };

@@ -171,7 +171,8 @@ static int bool_parse(const char *text, void *field, char *problem, size_t size)
 	return problem_quote(problem, size, text, "is neither yes nor no");
 }
 
-static int choice_parse(const struct config_key *key, const char *text, void *field,
+/* @ret_value gets the value of the choice that @text names. */
+static int choice_parse(const struct config_key *key, const char *text, int *ret_value,
 			char *problem, size_t size)
 {
 	char quoted[64], list[256] = "";
@@ -182,7 +183,7 @@ static int choice_parse(const struct config_key *key, const char *text, void *fi
 			return problem_set(problem, size, "%s is not available: %s",
 					   c->text, c->refusal);
 		if (strcmp(text, c->text) == 0) {
-			memcpy(field, &c->value, sizeof(c->value));
+			*ret_value = c->value;
 			return 0;
 		}
 		if (!c->refusal && used < sizeof(list))
@@ -191,6 +192,63 @@ static int choice_parse(const struct config_key *key, const char *text, void *fi
 	}
 	log_escape(quoted, sizeof(quoted), text, strlen(text));
 	return problem_set(problem, size, "\"%s\" is not one of %s", quoted, list);
+}
+
+/* The part of "k=int8,v=int4" that begins at @p, as far as its comma; blanks are cut off.
+ * Return: behind it, or NULL when it is no such part or too long for @ret. */
+static const char *kv_part(const char *p, char *ret_letter, char *ret, size_t size)
+{
+	size_t len = strcspn(p, ",");
+	const char *end = p + len;
+
+	while (*p == ' ')
+		p++;
+	*ret_letter = *p;
+	if (*p != 'k' && *p != 'v')
+		return NULL;
+	for (p++; *p == ' '; p++)
+		;
+	if (*p != '=')
+		return NULL;
+	for (p++; *p == ' '; p++)
+		;
+	for (len = (size_t)(end - p); len && p[len - 1] == ' '; len--)
+		;
+	if (p >= end || !len || len >= size)
+		return NULL;
+	memcpy(ret, p, len);
+	ret[len] = '\0';
+	return end;
+}
+
+static int kv_dtype_parse(const struct config_key *key, const char *text, void *field,
+			  char *problem, size_t size)
+{
+	struct config_kv_dtype dtype = {-1, -1};
+	char name[32], letter;
+	const char *p = text;
+	int *half, r;
+
+	if (!strchr(text, '=')) {
+		r = choice_parse(key, text, &dtype.k, problem, size);
+		dtype.v = dtype.k;
+		goto out;
+	}
+	for (int i = 0; i < 2; i++) {
+		p = kv_part(p, &letter, name, sizeof(name));
+		half = letter == 'k' ? &dtype.k : &dtype.v;
+		if (!p || *half >= 0 || *p != (i ? '\0' : ','))
+			return problem_quote(problem, size, text,
+					     "is not of the form k=int8,v=int4");
+		r = choice_parse(key, name, half, problem, size);
+		if (r)
+			return r;
+		p++;
+	}
+out:
+	if (!r)
+		memcpy(field, &dtype, sizeof(dtype));
+	return r;
 }
 
 static int string_parse(const char *text, void *field, char *problem, size_t size)
@@ -275,6 +333,8 @@ int config_value_parse(const struct config_key *key, const char *text, void *fie
 		return fraction_parse(key, text, field, problem, size);
 	case CONFIG_CHOICE:
 		return choice_parse(key, text, field, problem, size);
+	case CONFIG_KV_DTYPE:
+		return kv_dtype_parse(key, text, field, problem, size);
 	case CONFIG_CPUS:
 		return cpus_parse(text, field, problem, size);
 	}
@@ -307,6 +367,15 @@ static void cpus_print(const cpu_set_t *set, FILE *out)
 	}
 }
 
+static const char *choice_text(const struct config_key *key, int value)
+{
+	const struct config_choice *c = key->choices;
+
+	while (c->text && (c->value != value || c->refusal))
+		c++;
+	return c->text ? c->text : "?";
+}
+
 /* Quoted where a reader would take something off, or take nothing for the default. */
 static void string_print(const struct config_key *key, const char *text, FILE *out)
 {
@@ -315,6 +384,16 @@ static void string_print(const struct config_key *key, const char *text, FILE *o
 			 : *key->default_text != '\0';
 
 	fprintf(out, quote ? "\"%s\"" : "%s", text);
+}
+
+static void kv_dtype_print(const struct config_key *key,
+			   const struct config_kv_dtype *dtype, FILE *out)
+{
+	if (dtype->k == dtype->v)
+		fputs(choice_text(key, dtype->k), out);
+	else
+		fprintf(out, "k=%s,v=%s", choice_text(key, dtype->k),
+			choice_text(key, dtype->v));
 }
 
 void config_value_print(const struct config_key *key, const void *field, FILE *out)
@@ -339,9 +418,10 @@ void config_value_print(const struct config_key *key, const void *field, FILE *o
 		fprintf(out, "%.6g", *(const double *)field);
 		break;
 	case CONFIG_CHOICE:
-		for (const struct config_choice *c = key->choices; c->text; c++)
-			if (memcmp(field, &c->value, sizeof(c->value)) == 0)
-				fputs(c->text, out);
+		fputs(choice_text(key, *(const int *)field), out);
+		break;
+	case CONFIG_KV_DTYPE:
+		kv_dtype_print(key, field, out);
 		break;
 	case CONFIG_CPUS:
 		cpus_print(field, out);
@@ -380,12 +460,15 @@ void config_value_describe(const struct config_key *key, FILE *out)
 				key->max);
 		break;
 	case CONFIG_CHOICE:
+	case CONFIG_KV_DTYPE:
 		for (const struct config_choice *c = key->choices; c->text; c++) {
 			if (c->refusal)
 				continue;
 			fprintf(out, "%s%s", comma, c->text);
 			comma = ", ";
 		}
+		if (key->type == CONFIG_KV_DTYPE)
+			fputs("; or such as k=int8,v=int4", out);
 		break;
 	case CONFIG_CPUS:
 		fputs("list of CPUs", out);

@@ -26,7 +26,7 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 		return false;
 	switch (r->state) {
 	case REQUEST_WAITING:
-		return !t->n_blocks && !r->n_computed;
+		return !t->n_blocks && !r->n_computed && r->tail == REQUEST_NO_TAIL;
 	case REQUEST_DECODE:
 		return r->n_computed == r->n_tokens - 1 && r->n_generated;
 	default:
@@ -75,14 +75,33 @@ static bool lists_valid(const struct sched *sched)
 	       sched->n_running <= sched->config.max_num_seqs;
 }
 
+/* Each tail slot is free or has one running request. */
+static bool tails_valid(const struct sched *sched, uint32_t *n_holders)
+{
+	uint32_t n = sched->config.max_num_seqs;
+
+	if (sched->n_free_tails != n - sched->n_running)
+		return false;
+	for (uint32_t i = 0; i < sched->n_free_tails; i++)
+		if (sched->tails[i] >= n || n_holders[sched->tails[i]]++)
+			return false;
+	for (const struct request *r = sched->run_head; r; r = r->next_run)
+		if (r->tail >= n || n_holders[r->tail]++)
+			return false;
+	return true;
+}
+
 int sched_check(const struct sched *sched)
 {
 	uint32_t *refs = calloc(sched->pool->n_blocks, sizeof(*refs));
+	uint32_t *tails = calloc(sched->config.max_num_seqs, sizeof(*tails));
 	uint32_t n_live = 0, n_paused = 0;
 	int r = -EINVAL;
 
-	if (!refs)
-		return -ENOMEM;
+	if (!refs || !tails) {
+		r = -ENOMEM;
+		goto out;
+	}
 	for (uint32_t i = 0; i < sched->n_slots; i++) {
 		const struct request *request = sched->slots[i].request;
 
@@ -97,9 +116,11 @@ int sched_check(const struct sched *sched)
 		if (refs[i] != block_pool_get(sched->pool, i)->refs)
 			goto out;
 	if (n_live == sched->n_live && n_paused == sched->n_paused &&
-	    lists_valid(sched) && !block_pool_check(sched->pool))
+	    lists_valid(sched) && tails_valid(sched, tails) &&
+	    !block_pool_check(sched->pool))
 		r = prefix_check(sched->index);
 out:
 	free(refs);
+	free(tails);
 	return r;
 }

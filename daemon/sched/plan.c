@@ -63,6 +63,8 @@ static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
 			return false;
 		if ((uint64_t)e->block_off + e->n_blocks > plan->n_block_ids)
 			return false;
+		if (e->tail >= plan->caps.entries)
+			return false;
 		for (uint32_t r = 0; r < e->n_rows; r++)
 			if (plan->positions[row + r] != e->pos0 + r)
 				return false;

@@ -62,6 +62,11 @@ struct sample_params {
  * @pos0: absolute position of the first row
  * @block_off: first element of block_ids[] that belongs to this entry
  * @n_blocks: blocks that cover positions 0 .. pos0 + n_rows - 1
+ * @tail: slot, below caps.entries, for the open block of the sequence in pools that keep
+ *	it outside. It stays with the sequence for as long as it has blocks, and no other
+ *	sequence has it meanwhile. What it holds is what the sequence itself has written:
+ *	positions from pos0 rounded down to a block, up to pos0 - 1. A sequence that is new
+ *	or begins anew begins at a block boundary, so that it finds nothing of another's
  *
  * A decode is an entry with n_rows = 1; nothing else tells it from a prefill chunk.
  */
@@ -72,6 +77,7 @@ struct plan_entry {
 	uint32_t pos0;
 	uint32_t block_off;
 	uint32_t n_blocks;
+	uint32_t tail;
 };
 
 enum plan_output_kind {
@@ -117,7 +123,7 @@ struct plan_copy {
 /**
  * struct plan_caps - how much a plan can hold; fixed by plan_init()
  * @rows: token budget of a step (max_num_batched_tokens)
- * @entries: max_num_seqs
+ * @entries: max_num_seqs, and as many tail slots
  * @outputs: at most rows
  * @block_ids: entries times the blocks of the longest sequence
  * @copies: block copies

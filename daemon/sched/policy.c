@@ -141,6 +141,20 @@ static void user_update(struct sched *sched, struct sched_user *user)
 	}
 }
 
+/* A request has a tail slot while it runs: there are as many as may run. */
+static void tail_acquire(struct sched *sched, struct request *request)
+{
+	assert(sched->n_free_tails && request->tail == REQUEST_NO_TAIL);
+	request->tail = sched->tails[--sched->n_free_tails];
+}
+
+static void tail_release(struct sched *sched, struct request *request)
+{
+	assert(sched->n_free_tails < sched->config.max_num_seqs);
+	sched->tails[sched->n_free_tails++] = request->tail;
+	request->tail = REQUEST_NO_TAIL;
+}
+
 static void lists_insert(struct sched *sched, struct request *request)
 {
 	if (request->state == REQUEST_WAITING) {
@@ -182,6 +196,8 @@ void policy_link(struct sched *sched, struct request *request)
 void policy_unlink(struct sched *sched, struct request *request)
 {
 	lists_remove(sched, request);
+	if (request->state != REQUEST_WAITING)
+		tail_release(sched, request);
 	user_update(sched, request->user);
 }
 
@@ -189,6 +205,10 @@ void policy_move(struct sched *sched, struct request *request, enum request_stat
 {
 	/* the user keeps its place in the ring if it has work before and after */
 	lists_remove(sched, request);
+	if (request->state == REQUEST_WAITING)
+		tail_acquire(sched, request);
+	else if (state == REQUEST_WAITING)
+		tail_release(sched, request);
 	request->state = state;
 	lists_insert(sched, request);
 	user_update(sched, request->user);

@@ -38,6 +38,8 @@
 
 enum request_kind { REQUEST_GENERATE, REQUEST_SCORE };
 
+#define REQUEST_NO_TAIL UINT32_MAX
+
 enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
 
 /**
@@ -76,6 +78,7 @@ struct request_desc {
  * @n_scored: SCORE: positions 1 .. n_scored are reported
  * @max_total: n_tokens at which it ends with REQUEST_LENGTH
  * @planned: step that it has an entry in
+ * @tail: slot for its open block while it is not WAITING, else REQUEST_NO_TAIL
  * @cancelled: ends when the step in flight completes
  * @preempted: lost its blocks at least once
  * @uncached: neither looks for nor publishes prefixes
@@ -108,6 +111,7 @@ struct request {
 	uint32_t n_cached;
 	uint32_t n_scored;
 	uint32_t max_total;
+	uint32_t tail;
 
 	struct seq_table table;
 	struct prefix_chain chain;

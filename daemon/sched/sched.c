@@ -75,14 +75,22 @@ int sched_new(const struct sched_config *config, struct block_pool *pool,
 		return -EINVAL;
 	}
 	s->slots = calloc(s->n_slots, sizeof(*s->slots));
+	s->tails = calloc(config->max_num_seqs, sizeof(*s->tails));
 	s->claims = calloc(s->n_claims, sizeof(*s->claims));
 	s->candidates = calloc(config->max_num_seqs, sizeof(*s->candidates));
 	s->deferred = calloc(config->max_num_seqs, sizeof(struct request *));
 	s->events = calloc(s->cap_events, sizeof(*s->events));
-	if (!s->slots || !s->claims || !s->candidates || !s->deferred || !s->events) {
+	if (!s->slots || !s->tails || !s->claims || !s->candidates || !s->deferred ||
+	    !s->events) {
 		s->n_slots = 0;
 		sched_free(s);
 		return -ENOMEM;
+	}
+	/* the lowest is handed out first, so that few of them are ever touched */
+	while (s->n_free_tails < config->max_num_seqs) {
+		uint32_t i = s->n_free_tails++;
+
+		s->tails[i] = config->max_num_seqs - 1 - i;
 	}
 	for (uint32_t i = 0; i < s->n_slots; i++)
 		s->slots[i].next_free = i + 1 < s->n_slots ? i + 1 : NO_SLOT;
@@ -114,6 +122,7 @@ void sched_free(struct sched *sched)
 		if (sched->slots[i].request)
 			sched_drop(sched, sched->slots[i].request);
 	free(sched->slots);
+	free(sched->tails);
 	free(sched->claims);
 	free(sched->candidates);
 	free(sched->deferred);

@@ -91,6 +91,8 @@ struct sched_candidate {
  * @first: user that goes first in the next plan; any member of the work ring
  * @stalled: a request found no block in the plan built last
  * @stalled_before: or in the one before
+ * @tails: [max_num_seqs] slots for open blocks; those that no running request has come
+ *	first, n_free_tails of them
  * @claims: [n_claims] open hash, n_claims a power of two
  * @candidates: [max_num_seqs]; @deferred: [max_num_seqs]
  * @events: [cap_events]
@@ -122,6 +124,9 @@ struct sched {
 
 	struct sched_user *users[SCHED_USER_BUCKETS];
 	struct sched_user *first;
+
+	uint32_t *tails;
+	uint32_t n_free_tails;
 
 	struct sched_claim *claims;
 	uint32_t n_claims;

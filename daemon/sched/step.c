@@ -69,6 +69,7 @@ static void add_entry(struct sched *sched, struct plan *plan, struct request *r,
 		.pos0 = r->n_computed,
 		.block_off = plan->n_block_ids,
 		.n_blocks = sched_blocks_for(sched, end),
+		.tail = r->tail,
 	};
 
 	assert(plan->n_entries < plan->caps.entries);

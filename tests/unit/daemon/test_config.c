@@ -9,6 +9,7 @@
 #include <check.h>
 
 #include "daemon/config_file.h"
+#include "kernels/format.h"
 
 #define SECOND UINT64_C(1000000000)
 
@@ -109,7 +110,7 @@ START_TEST(mistakes)
 			      "kv_cache_memory = 12P\n"
 			      "kv_cache_memory = 1K\n"
 			      "kv_cache_memory = 99999999999999999999\n"
-			      "kv_cache_dtype = int8\n"
+			      "kv_cache_dtype = q8_0\n"
 			      "kv_cache_dtype = int9\n"
 			      "block_size = 64\n"
 			      "enable_prefix_caching = perhaps\n"
@@ -150,9 +151,10 @@ START_TEST(mistakes)
 		"t.conf:6: [cache] kv_cache_memory: 1K is out of range (1M to 64T)\n"
 		"t.conf:7: [cache] kv_cache_memory: 99999999999999999999 is out of range "
 		"(1M to 64T)\n"
-		"t.conf:8: [cache] kv_cache_dtype: int8 is not available: this build "
-		"stores fp16 only\n"
-		"t.conf:9: [cache] kv_cache_dtype: \"int9\" is not one of fp16\n"
+		"t.conf:8: [cache] kv_cache_dtype: q8_0 is not available: use int8, which "
+		"is as close in as many bytes\n"
+		"t.conf:9: [cache] kv_cache_dtype: \"int9\" is not one of fp16, int8, "
+		"int4, fp8_e4m3, auto, fp8\n"
 		"t.conf:10: [cache] block_size: \"64\" is not one of 16, 32\n"
 		"t.conf:11: [cache] enable_prefix_caching: \"perhaps\" is neither yes nor "
 		"no\n"
@@ -247,6 +249,72 @@ START_TEST(values_that_do_not_fit_together)
 }
 END_TEST
 
+static char *printed(void)
+{
+	char *text;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	config_print(&config, out);
+	fclose(out);
+	return text;
+}
+
+static const struct {
+	const char *text;
+	int k, v; /* -1: refused */
+	const char *printed;
+} kv_dtypes[] = {
+	{"fp16", KV_FORMAT_FP16, KV_FORMAT_FP16, "fp16"},
+	{"auto", KV_FORMAT_FP16, KV_FORMAT_FP16, "fp16"},
+	{"fp8", KV_FORMAT_FP8_E4M3, KV_FORMAT_FP8_E4M3, "fp8_e4m3"},
+	{"int4", KV_FORMAT_INT4, KV_FORMAT_INT4, "int4"},
+	{"k=int8,v=int4", KV_FORMAT_INT8, KV_FORMAT_INT4, "k=int8,v=int4"},
+	{" v = fp8 ,  k = auto ", KV_FORMAT_FP16, KV_FORMAT_FP8_E4M3,
+	 "k=fp16,v=fp8_e4m3"},
+	{"v=int8,k=int8", KV_FORMAT_INT8, KV_FORMAT_INT8, "int8"},
+	{"k=int8", -1, -1, "\"k=int8\" is not of the form k=int8,v=int4"},
+	{"k=int8,", -1, -1, "\"k=int8,\" is not of the form k=int8,v=int4"},
+	{"k=int8,k=int8", -1, -1, "\"k=int8,k=int8\" is not of the form k=int8,v=int4"},
+	{"k=int8,v=int4,", -1, -1, "is not of the form k=int8,v=int4"},
+	{"k=,v=int4", -1, -1, "is not of the form k=int8,v=int4"},
+	{"x=int8,v=int4", -1, -1, "is not of the form k=int8,v=int4"},
+	{"=", -1, -1, "\"=\" is not of the form k=int8,v=int4"},
+	{"k=int8,v=q4_0", -1, -1, "q4_0 is not available: use int4"},
+	{"INT8", -1, -1, "\"INT8\" is not one of fp16, int8"},
+	{"k=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,v=int4", -1, -1, "is not of the form"},
+};
+
+START_TEST(kv_cache_dtype)
+{
+	struct config_kv_dtype *dtype = &config.cache.kv_cache_dtype;
+	char option[128], line[128], *text;
+	int r;
+
+	for (size_t i = 0; i < sizeof(kv_dtypes) / sizeof(kv_dtypes[0]); i++) {
+		snprintf(option, sizeof(option), "cache.kv_cache_dtype=%s",
+			 kv_dtypes[i].text);
+		*dtype = (struct config_kv_dtype){-2, -2};
+		got.text[0] = '\0';
+		r = config_set_option(&config, option, &got.report);
+		ck_assert_msg(r == (kv_dtypes[i].k < 0), "%s", option);
+		if (r) {
+			ck_assert_msg(strstr(got.text, kv_dtypes[i].printed) != NULL,
+				      "%s", got.text);
+			ck_assert_int_eq(dtype->k, -2);
+			continue;
+		}
+		ck_assert_int_eq(dtype->k, kv_dtypes[i].k);
+		ck_assert_int_eq(dtype->v, kv_dtypes[i].v);
+		snprintf(line, sizeof(line), "\nkv_cache_dtype = %s\n",
+			 kv_dtypes[i].printed);
+		text = printed();
+		ck_assert_ptr_nonnull(strstr(text, line));
+		free(text);
+	}
+}
+END_TEST
+
 static char *file_text(const char *name)
 {
 	const char *root = getenv("KVD_SOURCE_ROOT");
@@ -260,17 +328,6 @@ static char *file_text(const char *name)
 	ck_assert_msg(file != NULL, "%s", path);
 	ck_assert_int_gt(getdelim(&text, &len, '\0', file), 0);
 	fclose(file);
-	return text;
-}
-
-static char *printed(void)
-{
-	char *text;
-	size_t len;
-	FILE *out = open_memstream(&text, &len);
-
-	config_print(&config, out);
-	fclose(out);
 	return text;
 }
 
@@ -370,7 +427,8 @@ START_TEST(printed_is_read_back)
 	ck_assert_int_eq(load("[daemon]\nsocket=\"\"\nlog_rate_interval = 90s\n"
 			      "[model]\npath=\" a \"\nname=\"\"x\"\"\n"
 			      "[cpu]\naffinity=1-3,5\nisa=avx2\n"
-			      "[cache]\nkv_cache_memory=1537K\n"),
+			      "[cache]\nkv_cache_memory=1537K\n"
+			      "kv_cache_dtype=v=int4,k=fp8\n"),
 			 0);
 	before = printed();
 	ck_assert_ptr_nonnull(strstr(before, "kv_cache_memory = 1537K\n"));
@@ -400,6 +458,7 @@ int main(void)
 	tcase_add_test(tcase, long_lines_and_nul_bytes);
 	tcase_add_test(tcase, options);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
+	tcase_add_test(tcase, kv_cache_dtype);
 	tcase_add_test(tcase, shipped_file_covers_the_table);
 	tcase_add_test(tcase, help_is_the_shipped_file);
 	tcase_add_test(tcase, shipped_file_uncommented_is_the_default);

@@ -6,7 +6,10 @@
  * there and on all numbers before it, read through the block table of the plan. A token
  * is sampled from the last such number. So a block that is reused in the wrong place, too
  * early, after it was given away, or across domains gives other tokens than the request
- * gets alone, which are computed here without scheduler and blocks.
+ * gets alone, which are computed here without scheduler and blocks. With half of the seeds
+ * the fake keeps the block that a sequence is filling in its tail slot, and the block holds
+ * nonsense until it is full, as quantized pools do; a slot that changes hands too early
+ * shows as well.
  *
  *   KVD_SIM_SEEDS=n   how many seeds (default 3000)
  *   KVD_SIM_SEED=s    only this one
@@ -50,6 +53,7 @@ struct sim {
 	struct plan plan;
 	struct plan_result result;
 	uint64_t *mem;
+	uint64_t *tails; /* [max_num_seqs * bt], NULL: blocks are written in place */
 	uint32_t *mem_domain;
 	struct sim_request requests[MAX_REQUESTS];
 	uint32_t n_requests;
@@ -153,6 +157,11 @@ static void sim_init(struct sim *sim, uint64_t seed)
 	sim->mem = calloc((size_t)sim->n_blocks * sim->bt, sizeof(*sim->mem));
 	sim->mem_domain = malloc(sim->n_blocks * sizeof(*sim->mem_domain));
 	ck_assert(sim->mem && sim->mem_domain);
+	if (rnd(sim, 2)) {
+		sim->tails = calloc((size_t)sim->config.max_num_seqs * sim->bt,
+				    sizeof(*sim->tails));
+		ck_assert(sim->tails);
+	}
 	memset(sim->mem_domain, 0xff, sim->n_blocks * sizeof(*sim->mem_domain));
 }
 
@@ -164,6 +173,7 @@ static void sim_deinit(struct sim *sim)
 	prefix_deinit(&sim->index);
 	block_pool_deinit(&sim->pool);
 	free(sim->mem);
+	free(sim->tails);
 	free(sim->mem_domain);
 }
 
@@ -300,6 +310,32 @@ static void sim_events(struct sim *sim)
 	sim_check(sim, !sched_check(sim->sched));
 }
 
+/* Where position @pos is read, and where it is written, by entry @e. */
+static uint64_t *sim_cell(struct sim *sim, const struct plan_entry *e, uint32_t pos)
+{
+	uint32_t id = sim->plan.block_ids[e->block_off + pos / sim->bt];
+	uint32_t first_open = e->pos0 / sim->bt * sim->bt;
+
+	if (sim->tails && pos >= first_open)
+		return &sim->tails[(size_t)e->tail * sim->bt + pos % sim->bt];
+	return &sim->mem[(size_t)id * sim->bt + pos % sim->bt];
+}
+
+/* A row was written: a block moves out of its tail slot when it is full. */
+static void sim_wrote(struct sim *sim, const struct plan_entry *e, uint32_t pos)
+{
+	uint32_t id = sim->plan.block_ids[e->block_off + pos / sim->bt];
+	uint64_t *block = &sim->mem[(size_t)id * sim->bt];
+
+	if (!sim->tails)
+		return;
+	if ((pos + 1) % sim->bt)
+		memset(block, 0x5a, sim->bt * sizeof(*block));
+	else
+		memcpy(block, &sim->tails[(size_t)e->tail * sim->bt],
+		       sim->bt * sizeof(*block));
+}
+
 static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
 {
 	const struct plan *plan = &sim->plan;
@@ -310,7 +346,7 @@ static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
 
 	for (uint32_t pos = 0; pos < end; pos++) {
 		uint32_t id = ids[pos / sim->bt];
-		uint64_t *cell = &sim->mem[(size_t)id * sim->bt + pos % sim->bt];
+		uint64_t *cell = sim_cell(sim, e, pos);
 		uint32_t row = e->row0 + (pos - e->pos0);
 
 		if (pos < e->pos0) {
@@ -322,6 +358,7 @@ static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
 				       sim->mem_domain[id] == UINT32_MAX);
 		sim->mem_domain[id] = *domain;
 		*cell = advance(&acc, plan->tokens[row]);
+		sim_wrote(sim, e, pos);
 		while (output < plan->n_outputs && plan->outputs[output].row < row)
 			output++;
 		if (output < plan->n_outputs && plan->outputs[output].row == row) {
