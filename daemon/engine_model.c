@@ -28,6 +28,7 @@ struct engine_model {
 	struct kv_props props;
 	char backend_name[32]; /* "cpu-avx512vnni": for people */
 	struct kv_layout layout;
+	char format_name[32]; /* as in [cache] kv_cache_dtype */
 	struct kv_pool *pool;
 	uint32_t n_blocks;
 	struct tokenizer *tokenizer;
@@ -119,6 +120,36 @@ static int open_text(struct engine *engine, struct engine_model *m,
 	return 0;
 }
 
+/* "int8", or "k=int8,v=int4" as the configuration has it. */
+static void name_format(struct engine_model *m)
+{
+	const char *k = kv_format_name(m->layout.k_format);
+	const char *v = kv_format_name(m->layout.v_format);
+
+	if (m->layout.k_format == m->layout.v_format)
+		snprintf(m->format_name, sizeof(m->format_name), "%s", k);
+	else
+		snprintf(m->format_name, sizeof(m->format_name), "k=%s,v=%s", k, v);
+}
+
+/* The numbers behind a shape that no block can have; @code is kv_layout_init()'s. */
+static int refuse_layout(const struct engine *engine, const struct engine_model *m,
+			 int code, char *error, size_t size)
+{
+	const struct llama_params *p = &m->llama.params;
+
+	if (code == -ENOTSUP)
+		snprintf(error, size,
+			 "[cache] kv_cache_dtype: this build cannot store it with a "
+			 "head_dim of %u and a block_size of %u; use fp16",
+			 p->head_dim, engine->config->cache.block_size);
+	else
+		snprintf(error, size,
+			 "the KV cache has no block for %u layers of %u KV heads of %u",
+			 p->n_layers, p->n_kv_heads, p->head_dim);
+	return code;
+}
+
 static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 		     size_t size)
 {
@@ -127,10 +158,12 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 	uint64_t n_blocks;
 	int r;
 
-	r = kv_layout_init(&m->layout, KV_FORMAT_FP16, KV_FORMAT_FP16, p->n_layers,
+	r = kv_layout_init(&m->layout, (enum kv_format)config->cache.kv_cache_dtype.k,
+			   (enum kv_format)config->cache.kv_cache_dtype.v, p->n_layers,
 			   p->n_kv_heads, p->head_dim, config->cache.block_size);
 	if (r)
-		return fail(error, size, r, "the model's KV shape does not fit the pool");
+		return refuse_layout(engine, m, r, error, size);
+	name_format(m);
 	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
 	if (n_blocks < 1 || n_blocks > INT32_MAX) {
 		snprintf(error, size,
@@ -159,7 +192,8 @@ static int open_index(struct engine *engine, struct engine_model *m, char *error
 	const struct kv_rope_params *rope = &m->llama.params.rope;
 	char rope_text[96];
 	struct prefix_model model = {
-		.format = kv_format_name(KV_FORMAT_FP16),
+		.k_format = kv_format_name(m->layout.k_format),
+		.v_format = kv_format_name(m->layout.v_format),
 		.backend = m->props.variant,
 		.rope = rope_text,
 		.block_tokens = m->layout.block_tokens,
@@ -373,7 +407,7 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 		return;
 	proto_set_string(stats->backend, sizeof(stats->backend), m->backend_name);
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
-			 kv_format_name(KV_FORMAT_FP16));
+			 m->format_name);
 	stats->pool_bytes = (uint64_t)m->n_blocks * m->layout.block_bytes;
 	stats->bytes_per_token = (double)kv_layout_bytes_per_token(&m->layout);
 }

@@ -8,12 +8,12 @@
 #include <string.h>
 
 /* Changes whenever a key would mean something else. */
-#define KEY_SCHEME 1
+#define KEY_SCHEME 2
 
 enum key_tag {
 	TAG_SCHEME = 1,
 	TAG_FINGERPRINT = 2,
-	TAG_FORMAT = 3,
+	TAG_K_FORMAT = 3,
 	TAG_BACKEND = 4,
 	TAG_ROPE = 5,
 	TAG_BLOCK_TOKENS = 6,
@@ -21,6 +21,7 @@ enum key_tag {
 	TAG_DOMAIN = 8,
 	TAG_ADAPTER = 9,
 	TAG_SALT = 10,
+	TAG_V_FORMAT = 11,
 };
 
 static bool hash_begin(struct prefix_keyer *k)
@@ -67,7 +68,8 @@ int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_model *mod
 	    hash_u32(keyer, TAG_SCHEME, KEY_SCHEME) &&
 	    hash_field(keyer, TAG_FINGERPRINT, model->fingerprint,
 		       sizeof(model->fingerprint)) &&
-	    hash_string(keyer, TAG_FORMAT, model->format) &&
+	    hash_string(keyer, TAG_K_FORMAT, model->k_format) &&
+	    hash_string(keyer, TAG_V_FORMAT, model->v_format) &&
 	    hash_string(keyer, TAG_BACKEND, model->backend) &&
 	    hash_string(keyer, TAG_ROPE, model->rope) &&
 	    hash_u32(keyer, TAG_BLOCK_TOKENS, model->block_tokens) &&

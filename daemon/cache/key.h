@@ -10,10 +10,10 @@
  *   key[i] = SHA-256( key[i-1] || tokens of block i )
  *
  * The root's fields are everything besides tokens that makes the bytes of a block differ,
- * and what must not be shared: version of this scheme, weights, KV format, backend variant,
- * rope settings, block size, adapter, domain, salt. Tags and lengths keep one field's bytes
- * from being read as another's. Since a key fixes all that came before it, equal keys mean
- * equal prefixes; the index compares tokens and parent all the same.
+ * and what must not be shared: version of this scheme, weights, formats of K and V, backend
+ * variant, rope settings, block size, adapter, domain, salt. Tags and lengths keep one
+ * field's bytes from being read as another's. Since a key fixes all that came before it,
+ * equal keys mean equal prefixes; the index compares tokens and parent all the same.
  */
 #ifndef KVD_CACHE_KEY_H
 #define KVD_CACHE_KEY_H
@@ -30,8 +30,8 @@ struct prefix_key {
 /**
  * struct prefix_model - what all keys of one daemon have in common
  * @fingerprint: SHA-256 of the weights
- * @format: KV format, e.g. "fp16"
- * @backend: backend variant whose arithmetic wrote the block, e.g. "cpu-avx512vnni"
+ * @k_format, @v_format: how a block stores the two, e.g. "int8"
+ * @backend: backend variant whose arithmetic wrote the block, e.g. "cpu-1"
  * @rope: rope settings in any canonical spelling
  * @block_tokens: tokens per block
  *
@@ -39,7 +39,8 @@ struct prefix_key {
  */
 struct prefix_model {
 	uint8_t fingerprint[32];
-	const char *format;
+	const char *k_format;
+	const char *v_format;
 	const char *backend;
 	const char *rope;
 	uint32_t block_tokens;

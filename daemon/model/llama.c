@@ -192,7 +192,7 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 				 "equal ones",
 				 p.head_dim, value_dim);
 	if (p.head_dim % 8)
-		return gguf_fail(err, gguf, -ENOTSUP, "head size %u is no multiple of 8",
+		return gguf_fail(err, gguf, -ENOTSUP, "head_dim %u is no multiple of 8",
 				 p.head_dim);
 	if (p.n_heads % p.n_kv_heads)
 		return gguf_fail(err, gguf, -EINVAL,

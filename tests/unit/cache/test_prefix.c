@@ -25,7 +25,8 @@ struct holder {
 };
 
 static const struct prefix_model model = {
-	.format = "fp16",
+	.k_format = "fp16",
+	.v_format = "fp16",
 	.backend = "c",
 	.rope = "neox 10000",
 	.block_tokens = BT,
@@ -112,21 +113,27 @@ END_TEST
 
 START_TEST(every_field_changes_the_root)
 {
-	struct prefix_model other[5];
-	struct prefix_key keys[10];
+	struct prefix_model other[9];
+	struct prefix_key keys[14];
 	struct prefix_keyer keyer;
 	uint32_t n = 0;
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 9; i++)
 		other[i] = model;
 	other[0].fingerprint[31] = 1;
-	other[1].format = "int8";
+	other[1].k_format = other[1].v_format = "int8";
 	other[2].backend = "avx2";
 	other[3].rope = "neox 500000";
 	/* the same bytes, cut elsewhere */
-	other[4].format = "fp16c";
+	other[4].v_format = "fp16c";
 	other[4].backend = "";
-	for (int i = 0; i < 5; i++) {
+	other[5].k_format = "fp16fp16";
+	other[5].v_format = "";
+	/* K and V are told apart */
+	other[6].k_format = "int8";
+	other[7].v_format = "int8";
+	other[8].block_tokens = 2 * BT;
+	for (int i = 0; i < 9; i++) {
 		ck_assert_int_eq(prefix_keyer_init(&keyer, &other[i], 256), 0);
 		ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, NULL, 0, &keys[n++]),
 				 0);

@@ -125,7 +125,7 @@ static void solve(struct sim_request *r)
 static void sim_init(struct sim *sim, uint64_t seed)
 {
 	static const uint32_t block_tokens[] = {1, 2, 4, 16};
-	struct prefix_model model = {.format = "fp16", .backend = "fake"};
+	struct prefix_model model = {.backend = "fake"};
 	struct plan_caps caps;
 
 	memset(sim, 0, sizeof(*sim));
