@@ -174,7 +174,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 		return -EINVAL;
 	}
 	m->n_blocks = (uint32_t)n_blocks;
-	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, -1, 0, &m->pool);
+	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, 0, -1, 0, &m->pool);
 	if (r)
 		return fail(error, size, r,
 			    "cannot get the memory of [cache] kv_cache_memory");
@@ -409,5 +409,5 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
 			 m->format_name);
 	stats->pool_bytes = (uint64_t)m->n_blocks * m->layout.block_bytes;
-	stats->bytes_per_token = (double)kv_layout_bytes_per_token(&m->layout);
+	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
 }

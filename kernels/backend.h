@@ -81,9 +81,16 @@ enum { KV_MAX_PARTS = 8 };
  * [j * block_tokens, (j + 1) * block_tokens); n_blocks * block_tokens >= pos0 + n_rows.
  * No two entries may write the same (block, token); they may share blocks that both only
  * read.
+ *
+ * tail is the slot of the sequence's open block, where kv_layout_needs_tail(); otherwise it
+ * is not looked at. No two entries of a batch may name one slot. Between steps the slot holds
+ * the rows of the block that position pos0 stands in, up to pos0: a sequence keeps its slot
+ * while pos0 advances without gaps, and may take any slot, whatever it holds, where pos0 is a
+ * multiple of block_tokens. In such a layout a block of the pool holds something only once
+ * all its positions are written.
  */
 struct kv_batch_entry {
-	uint32_t row0, n_rows, pos0, block_off, n_blocks;
+	uint32_t row0, n_rows, pos0, block_off, n_blocks, tail;
 };
 
 /*
@@ -158,6 +165,13 @@ struct kv_block_copy {
 	uint32_t src, dst;
 };
 
+/* What attention() of a stream has read, since stream_open(). A span counts once for each KV
+ * head and layer. */
+struct kv_attention_counts {
+	uint64_t spans_needed; /* as if each entry read its own                      */
+	uint64_t spans_read;   /* entries that share a span's blocks read it once    */
+};
+
 /*
  * struct kv_backend - the operations
  *
@@ -198,11 +212,13 @@ struct kv_backend {
 
 	/*
 	 * Map n_blocks blocks. fd >= 0: shared, from offset off of that file (a memfd, which
-	 * must be large enough; the fd stays the caller's); its content is kept. fd -1:
-	 * private memory, zeroed. -ENOTSUP where a device cannot do the former.
+	 * must be large enough; the fd stays the caller's; off is a multiple of
+	 * KV_POOL_ALIGN); its content is kept. fd -1: private memory, zeroed. -ENOTSUP where
+	 * a device cannot do the former. n_tails slots of layout->tail_bytes are allocated
+	 * beside it, always private: an open block does not outlive the process.
 	 */
 	int (*pool_open)(struct kv_device *dev, const struct kv_layout *layout,
-			 uint32_t n_blocks, int fd, uint64_t off,
+			 uint32_t n_blocks, uint32_t n_tails, int fd, uint64_t off,
 			 struct kv_pool **ret_pool);
 	void (*pool_close)(struct kv_pool *pool);
 	/* Device address of block 0. */
@@ -210,6 +226,10 @@ struct kv_backend {
 	/* Copy whole blocks, in array order (copy on write, forks). */
 	int (*copy_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const struct kv_block_copy *copies, uint32_t n_copies);
+	/* Copy whole tail slots, in array order (forks inside a block). -ENOTSUP where the
+	 * layout needs none. */
+	int (*copy_tails)(struct kv_stream *st, struct kv_pool *pool,
+			  const struct kv_block_copy *copies, uint32_t n_copies);
 	/* Overwrite whole blocks with zeros (a block changes its sharing domain). */
 	int (*zero_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const uint32_t *ids, uint32_t n_ids);
@@ -262,8 +282,10 @@ struct kv_backend {
 	int (*linear)(struct kv_stream *st, const struct kv_linear *args);
 
 	/*
-	 * Rotate q and k of each batch row in place by its position, and write k and v of the
-	 * row, as the pool's format, to (layer, position) of the row's sequence.
+	 * Turn q and k of each batch row in place by its position (rotary embedding), and
+	 * write k and v of the row, as the pool's format, to (layer, position) of the row's
+	 * sequence. Where the layout needs tails, positions are kept as fp16 until their block
+	 * is full, and the block is then written to the pool at once.
 	 */
 	int (*rope_kv_write)(struct kv_stream *st, struct kv_rope *rope,
 			     struct kv_pool *pool, uint32_t layer,
@@ -271,11 +293,15 @@ struct kv_backend {
 
 	/*
 	 * Causal attention of each batch row over its sequence's positions, read from the
-	 * pool only. Spans of 256 absolute positions: scores, maximum, exp, weighted sum;
-	 * spans merged in order.
+	 * pool only, in a layout with tails from the row's own open block as well: there it
+	 * must come after rope_kv_write() of the same batch and layer, before another layer.
+	 * Spans of 256 absolute positions: scores, maximum, exp, weighted sum; spans merged
+	 * in order. Entries with the same blocks in a span read it once for all.
 	 */
 	int (*attention)(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 			 const struct kv_attention *args);
+	void (*attention_counts)(const struct kv_stream *st,
+				 struct kv_attention_counts *ret_counts);
 
 	/* y[m, d] = silu(gate) * up, gate = x[., 0..d), up = x[., d..2d). */
 	int (*silu_mul)(struct kv_stream *st, const float *x KV_DEV, size_t ldx,

@@ -29,6 +29,56 @@ static size_t round_up(size_t x, size_t align)
 	return (x + align - 1) / align * align;
 }
 
+/* Bytes of a code plane, the same for K and V. */
+static size_t codes_bytes(enum kv_format format, size_t n)
+{
+	switch (format) {
+	case KV_FORMAT_FP16:
+		return n * 2;
+	case KV_FORMAT_INT4:
+		return n / 2;
+	default:
+		return n;
+	}
+}
+
+static size_t params_bytes(enum kv_format format, bool k, uint32_t head_dim,
+			   uint32_t block_tokens)
+{
+	switch (format) {
+	case KV_FORMAT_INT8:
+		return block_tokens * (size_t)4;
+	case KV_FORMAT_INT4:
+		return k ? head_dim * (size_t)2 : block_tokens * (size_t)4;
+	case KV_FORMAT_FP8_E4M3:
+		return block_tokens * (size_t)2;
+	default:
+		return 0;
+	}
+}
+
+static void layout_sizes(struct kv_layout *l)
+{
+	size_t n = (size_t)l->head_dim * l->block_tokens;
+	size_t k = codes_bytes(l->k_format, n), v = codes_bytes(l->v_format, n);
+	size_t kp = params_bytes(l->k_format, true, l->head_dim, l->block_tokens);
+	size_t vp = params_bytes(l->v_format, false, l->head_dim, l->block_tokens);
+	size_t heads = (size_t)l->n_layers * l->n_kv_heads;
+	size_t pair = l->k_format == KV_FORMAT_INT4 ? 4 : 0;
+
+	l->v_at = round_up(k, KV_BLOCK_ALIGN);
+	l->k_params_at = l->v_at + round_up(v, KV_BLOCK_ALIGN);
+	l->v_params_at = l->k_params_at + round_up(kp, KV_PARAM_ALIGN);
+	l->head_bytes = round_up(l->v_params_at + vp, KV_BLOCK_ALIGN);
+	l->layer_bytes = l->n_kv_heads * l->head_bytes;
+	l->pair_at = l->n_layers * l->layer_bytes;
+	l->block_bytes = round_up(l->pair_at + heads * pair, KV_BLOCK_ALIGN);
+	l->data_bytes = heads * (k + v + kp + vp + pair);
+	l->tail_plane_bytes = round_up(n * 2, KV_BLOCK_ALIGN);
+	if (kv_layout_needs_tail(l))
+		l->tail_bytes = heads * 2 * l->tail_plane_bytes;
+}
+
 /*
  * The limits checked here bound every product below: 1024 layers x 1024 heads x two planes
  * of 256 x 32 fp16 elements are 2^35 bytes.
@@ -59,16 +109,12 @@ int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
 	if (k_format != KV_FORMAT_FP16 || v_format != KV_FORMAT_FP16)
 		return -ENOTSUP;
 
-	l.k_plane_bytes = round_up((size_t)head_dim * block_tokens * 2, KV_PLANE_ALIGN);
-	l.v_plane_bytes = l.k_plane_bytes;
-	l.head_bytes = l.k_plane_bytes + l.v_plane_bytes;
-	l.layer_bytes = n_kv_heads * l.head_bytes;
-	l.block_bytes = round_up(n_layers * l.layer_bytes, KV_BLOCK_ALIGN);
+	layout_sizes(&l);
 	*ret_layout = l;
 	return 0;
 }
 
-size_t kv_layout_bytes_per_token(const struct kv_layout *l)
+double kv_layout_bytes_per_token(const struct kv_layout *l)
 {
-	return (size_t)l->n_layers * l->n_kv_heads * l->head_dim * 2 * 2;
+	return (double)l->data_bytes / l->block_tokens;
 }

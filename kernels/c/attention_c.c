@@ -14,10 +14,10 @@ static void plane_to_float(const uint16_t *src, float *dst, uint32_t n)
 		dst[i] = kv_half_to_float(src[i]);
 }
 
-/* How many of the block's tokens, from position t0 of the span on, query i sees. */
+/* How many of the block's tokens, from position t0 of the span on, query i sees there. */
 static uint32_t visible(const struct kv_span *sp, uint32_t i, uint32_t t0)
 {
-	uint32_t n = sp->n_tok[i] > t0 ? sp->n_tok[i] - t0 : 0;
+	uint32_t n = sp->n_code[i] > t0 ? sp->n_code[i] - t0 : 0;
 
 	return n < sp->block_tokens ? n : sp->block_tokens;
 }
@@ -41,20 +41,6 @@ static void block_scores(const struct kv_span *sp, uint32_t t0, const float *k)
 	}
 }
 
-static void softmax(const struct kv_span *sp, uint32_t i)
-{
-	float *s = sp->s + i * KV_SPAN, lanes[16] = {0}, max = -INFINITY;
-
-	for (uint32_t t = 0; t < sp->n_tok[i]; t++)
-		max = s[t] > max ? s[t] : max;
-	for (uint32_t t = 0; t < sp->n_tok[i]; t++) {
-		s[t] = kv_exp_c(s[t] - max);
-		lanes[t % 16] += s[t];
-	}
-	sp->max[i] = max;
-	sp->sum[i] = kv_tree_sum_c(lanes);
-}
-
 static void block_sums(const struct kv_span *sp, uint32_t t0, const float *v)
 {
 	uint32_t hd = sp->head_dim;
@@ -70,22 +56,43 @@ static void block_sums(const struct kv_span *sp, uint32_t t0, const float *v)
 	}
 }
 
-void kv_span_c(const struct kv_span *sp)
+void kv_scores_fp16_c(const struct kv_span *sp)
 {
 	float plane[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
-	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n_tok = sp->n_tok[sp->n_q - 1];
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n = sp->n_code[sp->n_q - 1];
 
-	for (uint32_t t0 = 0; t0 < n_tok; t0 += bt) {
+	for (uint32_t t0 = 0; t0 < n; t0 += bt) {
 		plane_to_float(sp->k[t0 / bt], plane, hd * bt);
 		block_scores(sp, t0, plane);
 	}
-	for (uint32_t i = 0; i < sp->n_q; i++)
-		softmax(sp, i);
+}
+
+void kv_sums_fp16_c(const struct kv_span *sp)
+{
+	float plane[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n = sp->n_code[sp->n_q - 1];
+
 	for (uint32_t i = 0; i < sp->n_q * hd; i++)
 		sp->o[i] = 0;
-	for (uint32_t t0 = 0; t0 < n_tok; t0 += bt) {
+	for (uint32_t t0 = 0; t0 < n; t0 += bt) {
 		plane_to_float(sp->v[t0 / bt], plane, hd * bt);
 		block_sums(sp, t0, plane);
+	}
+}
+
+void kv_softmax_c(const struct kv_span *sp)
+{
+	for (uint32_t i = 0; i < sp->n_q; i++) {
+		float *s = sp->s + i * KV_SPAN, lanes[16] = {0}, max = -INFINITY;
+
+		for (uint32_t t = 0; t < sp->n_tok[i]; t++)
+			max = s[t] > max ? s[t] : max;
+		for (uint32_t t = 0; t < sp->n_tok[i]; t++) {
+			s[t] = kv_exp_c(s[t] - max);
+			lanes[t % 16] += s[t];
+		}
+		sp->max[i] = max;
+		sp->sum[i] = kv_tree_sum_c(lanes);
 	}
 }
 

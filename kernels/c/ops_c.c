@@ -18,12 +18,15 @@ void kv_cpu_ops_c(struct kv_cpu_ops *ops)
 				[KV_FORM_F16] = kv_gemm_f16_c,
 				[KV_FORM_BF16] = kv_gemm_bf16_c,
 			},
-		.span = kv_span_c,
+		.scores = {[KV_FORMAT_FP16] = kv_scores_fp16_c},
+		.softmax = kv_softmax_c,
+		.sums = {[KV_FORMAT_FP16] = kv_sums_fp16_c},
 		.merge = kv_merge_c,
 		.rms_norm = kv_rms_norm_c,
 		.silu_mul = kv_silu_mul_c,
 		.logits = kv_logits_c,
 		.rope = kv_rope_c,
-		.store = kv_store_c,
+		.store_k = {[KV_FORMAT_FP16] = kv_store_k_fp16_c},
+		.store_v = {[KV_FORMAT_FP16] = kv_store_v_fp16_c},
 	};
 }

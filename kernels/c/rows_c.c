@@ -68,11 +68,18 @@ void kv_rope_c(float *x, const float *cs, uint32_t rope_dims, enum kv_rope_mode 
 	}
 }
 
-void kv_store_c(const float *k, const float *v, uint16_t *k_dst, uint16_t *v_dst,
-		uint32_t head_dim, uint32_t block_tokens)
+void kv_store_k_fp16_c(const float *x, const struct kv_plane *dst, uint32_t token)
 {
-	for (uint32_t d = 0; d < head_dim; d++) {
-		k_dst[d * block_tokens] = kv_half_from_float(k[d]);
-		v_dst[d] = kv_half_from_float(v[d]);
-	}
+	uint16_t *k = dst->codes;
+
+	for (uint32_t d = 0; d < dst->head_dim; d++)
+		k[d * dst->block_tokens + token] = kv_half_from_float(x[d]);
+}
+
+void kv_store_v_fp16_c(const float *x, const struct kv_plane *dst, uint32_t token)
+{
+	uint16_t *v = (uint16_t *)dst->codes + token * dst->head_dim;
+
+	for (uint32_t d = 0; d < dst->head_dim; d++)
+		v[d] = kv_half_from_float(x[d]);
 }

@@ -111,6 +111,7 @@ static uint32_t tile_span(const struct attn_job *job, const struct tile *t, uint
 {
 	const struct kv_layout *l = &job->pool->layout;
 	const struct kv_batch *b = &job->st->batch;
+	const struct kv_cpu_ops *ops = &job->st->dev->ops;
 	_Alignas(64) float s[KV_SPAN_QUERIES * KV_SPAN];
 	uint32_t start = span * KV_SPAN, pos0 = t->entry->pos0 + t->row0, first = 0,
 		 n_tok = 0;
@@ -126,22 +127,23 @@ static uint32_t tile_span(const struct attn_job *job, const struct tile *t, uint
 		n_tok = pos0 + i / t->n_heads + 1 - start;
 		if (n_tok > KV_SPAN)
 			n_tok = KV_SPAN;
-		sp.n_tok[sp.n_q++] = n_tok;
+		sp.n_tok[sp.n_q] = sp.n_code[sp.n_q] = n_tok;
+		sp.n_q++;
 	}
 	for (uint32_t i = 0; i * l->block_tokens < n_tok; i++) {
 		uint8_t *block =
 			batch_block(b, t->entry, job->pool, start + i * l->block_tokens);
 
-		sp.k[i] =
-			(uint16_t *)(block + kv_layout_k_off(l, job->layer, t->kv_head));
-		sp.v[i] =
-			(uint16_t *)(block + kv_layout_v_off(l, job->layer, t->kv_head));
+		sp.k[i] = block + kv_layout_head_off(l, job->layer, t->kv_head);
+		sp.v[i] = (const uint8_t *)sp.k[i] + l->v_at;
 	}
 	sp.q = q + first;
 	sp.max = res->max + first;
 	sp.sum = res->sum + first;
 	sp.o = res->o + first * l->head_dim;
-	job->st->dev->ops.span(&sp);
+	ops->scores[l->k_format](&sp);
+	ops->softmax(&sp);
+	ops->sums[l->v_format](&sp);
 	return first;
 }
 
@@ -314,6 +316,12 @@ static int64_t job_units(struct attn_job *job)
 	}
 	job->entries[b->n_entries].unit0 = (uint32_t)n_units;
 	return cost > INT64_MAX ? INT64_MAX : (int64_t)cost;
+}
+
+void cpu_attention_counts(const struct kv_stream *st,
+			  struct kv_attention_counts *ret_counts)
+{
+	*ret_counts = st->counts;
 }
 
 int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,

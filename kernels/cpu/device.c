@@ -155,14 +155,18 @@ static int cpu_fill(struct kv_stream *st, void *dst, uint8_t byte, size_t size)
 }
 
 static int cpu_pool_open(struct kv_device *dev, const struct kv_layout *layout,
-			 uint32_t n_blocks, int fd, uint64_t off,
+			 uint32_t n_blocks, uint32_t n_tails, int fd, uint64_t off,
 			 struct kv_pool **ret_pool)
 {
 	struct kv_pool *pool;
-	size_t size;
+	size_t size, tails_size;
 
-	if (n_blocks == 0 || off % KV_BLOCK_ALIGN != 0 || off > INT64_MAX)
+	if (n_blocks == 0 || off % KV_POOL_ALIGN != 0 || off > INT64_MAX)
 		return -EINVAL;
+	if (!kv_layout_needs_tail(layout))
+		n_tails = 0;
+	if (__builtin_mul_overflow(layout->tail_bytes, (size_t)n_tails, &tails_size))
+		return -ENOMEM;
 	if (__builtin_mul_overflow(layout->block_bytes, (size_t)n_blocks, &size))
 		return -ENOMEM;
 	pool = calloc(1, sizeof(*pool));
@@ -171,10 +175,19 @@ static int cpu_pool_open(struct kv_device *dev, const struct kv_layout *layout,
 	pool->dev = dev;
 	pool->layout = *layout;
 	pool->n_blocks = n_blocks;
+	pool->n_tails = n_tails;
 	pool->id = ++dev->next_id;
+	if (tails_size > 0) {
+		pool->tails = memory_alloc(tails_size);
+		if (!pool->tails) {
+			free(pool);
+			return -ENOMEM;
+		}
+	}
 	if (fd < 0) {
 		pool->base = memory_alloc(size);
 		if (!pool->base) {
+			memory_free(pool->tails, tails_size);
 			free(pool);
 			return -ENOMEM;
 		}
@@ -185,6 +198,7 @@ static int cpu_pool_open(struct kv_device *dev, const struct kv_layout *layout,
 		if (map == MAP_FAILED) {
 			int r = -errno;
 
+			memory_free(pool->tails, tails_size);
 			free(pool);
 			return r;
 		}
@@ -204,6 +218,7 @@ static void cpu_pool_close(struct kv_pool *pool)
 		munmap(pool->base, pool->map_bytes);
 	else
 		memory_free(pool->base, pool->layout.block_bytes * pool->n_blocks);
+	memory_free(pool->tails, pool->layout.tail_bytes * pool->n_tails);
 	free(pool);
 }
 
@@ -223,6 +238,22 @@ static int cpu_copy_blocks(struct kv_stream *st, struct kv_pool *pool,
 	for (uint32_t i = 0; i < n_copies; i++)
 		memmove(pool->base + copies[i].dst * bytes,
 			pool->base + copies[i].src * bytes, bytes);
+	return 0;
+}
+
+static int cpu_copy_tails(struct kv_stream *st, struct kv_pool *pool,
+			  const struct kv_block_copy *copies, uint32_t n_copies)
+{
+	size_t bytes = pool->layout.tail_bytes;
+
+	if (bytes == 0)
+		return -ENOTSUP;
+	for (uint32_t i = 0; i < n_copies; i++)
+		if (copies[i].src >= pool->n_tails || copies[i].dst >= pool->n_tails)
+			return -EINVAL;
+	for (uint32_t i = 0; i < n_copies; i++)
+		memmove(pool->tails + copies[i].dst * bytes,
+			pool->tails + copies[i].src * bytes, bytes);
 	return 0;
 }
 
@@ -285,6 +316,7 @@ static const struct kv_backend cpu_backend = {
 	.pool_close = cpu_pool_close,
 	.pool_base = cpu_pool_base,
 	.copy_blocks = cpu_copy_blocks,
+	.copy_tails = cpu_copy_tails,
 	.zero_blocks = cpu_zero_blocks,
 	.weight_pack = cpu_weight_pack,
 	.weight_free = weight_free,
@@ -299,6 +331,7 @@ static const struct kv_backend cpu_backend = {
 	.linear = cpu_linear,
 	.rope_kv_write = cpu_rope_kv_write,
 	.attention = cpu_attention,
+	.attention_counts = cpu_attention_counts,
 	.silu_mul = cpu_silu_mul,
 	.gather_rows = cpu_gather_rows,
 	.logits_stat = cpu_logits_stat,

@@ -25,9 +25,10 @@ struct kv_device {
 struct kv_pool {
 	struct kv_device *dev;
 	struct kv_layout layout;
-	uint32_t n_blocks;
+	uint32_t n_blocks, n_tails;
 	uint64_t id;
 	uint8_t *base;
+	uint8_t *tails; /* [n_tails] of layout.tail_bytes                              */
 	size_t map_bytes; /* of the file mapping; 0: from memory_alloc()                   */
 };
 
@@ -61,6 +62,7 @@ struct kv_stream {
 		checked_pool_id; /* block ids found in range            */
 	struct scratch
 		row_entry; /* [n_rows] u32: entry of each row                       */
+	struct kv_attention_counts counts;
 	struct scratch act_codes, act_sums, gemm, units, partials;
 };
 
@@ -95,6 +97,8 @@ void rows_run(struct kv_device *dev, void (*fn)(void *, uint32_t, uint32_t), voi
 int cpu_linear(struct kv_stream *st, const struct kv_linear *args);
 int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 		  const struct kv_attention *args);
+void cpu_attention_counts(const struct kv_stream *st,
+			  struct kv_attention_counts *ret_counts);
 int cpu_rope_new(struct kv_device *dev, const struct kv_rope_params *params,
 		 struct kv_rope **ret_rope);
 void cpu_rope_free(struct kv_rope *rope);

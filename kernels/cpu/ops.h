@@ -120,31 +120,109 @@ enum {
 	KV_SPAN_QUERIES =
 		12, /* at most, of one kernel call                               */
 	KV_SPAN_BLOCKS = KV_SPAN / KV_BLOCK_TOKENS_MIN,
+	KV_CODE_TOP = 16383, /* largest 15-bit code of a query or a weight */
 };
+
+/*
+ * A query for the integer formats: q = scale * c, |c| <= KV_CODE_TOP, from a row that is
+ * already multiplied by the scale of the scores, and rotated where K is.
+ *   top = the largest |q[d]|, compared by its bits, so that a NaN is the largest;
+ *   top < 1e-30: scale = 0, c = 0; top not finite: scale = NaN, c = 0;
+ *   else scale = top / KV_CODE_TOP, c = round_to_even(q * (KV_CODE_TOP / top)).
+ * sum is that of c. codes is kv_query_bytes(head_dim) long, 64-byte aligned, in an order that
+ * each bundle chooses: query comes together with scores[KV_FORMAT_INT8] and _INT4.
+ */
+static inline size_t kv_query_bytes(uint32_t head_dim)
+{
+	return ((size_t)head_dim * 2 + 63) / 64 * 64;
+}
+
+typedef void kv_query_fn(const float *q, uint8_t *codes, float *ret_scale,
+			 int32_t *ret_sum, uint32_t head_dim);
 
 /*
  * struct kv_span - n_q queries against one span of one KV head
  *
- * Query i sees the first n_tok[i] positions of the span, n_tok not decreasing. For each:
- *   s[t] = fma over d = 0 .. head_dim - 1 of q[d] * k[d][t], from 0
- *   max  = the largest s[t]
- *   e[t] = exp(s[t] - max)                                  by kv_exp, see kernels/c/exp_c.h
- *   sum  = lane j adds e[16 i + j] in order of i, lanes then added as a tree (8 apart, 4,
- *          2, 1)
- *   o[d] = fma over t = 0 .. n_tok - 1 of e[t] * v[t][d], from 0
- * Positions from n_tok[i] on change nothing, whatever is stored there.
+ * Query i sees the first n_tok[i] positions of the span: the first n_code[i] of them in the
+ * pool, the others, at most block_tokens, in the fp16 planes of its own open block, whose
+ * first position is n_code[i]. Without an open block n_code[i] = n_tok[i]. n_code[i] is a
+ * multiple of block_tokens, or n_tok[i]. Neither decreases with i.
+ *
+ * In this order, each for all queries:
+ *   scores[k_format]    s[i][t], t < n_code[i]
+ *   scores_own          s[i][t], n_code[i] <= t < n_tok[i]     where there are open blocks
+ *   softmax             max[i], sum[i]; s[i][t] becomes e[t] = exp(s[i][t] - max[i])
+ *   sums[v_format]      o[i][d] from e[t], t < n_code[i]
+ *   sums_own            the rest is added to o[i][d]           where there are open blocks
+ * What lies in the planes at positions that a query does not see changes nothing for it.
+ * Scores past what a query sees may be written, up to KV_SPAN.
  */
 struct kv_span {
 	uint32_t n_q, head_dim, block_tokens;
-	uint32_t n_tok[KV_SPAN_QUERIES]; /* 1..KV_SPAN                                */
-	const float *q; /* [head_dim][KV_SPAN_QUERIES], already scaled: dim by dim */
-	const uint16_t *k[KV_SPAN_BLOCKS]; /* fp16 K planes of the span's blocks        */
-	const uint16_t *v[KV_SPAN_BLOCKS];
+	uint32_t n_tok[KV_SPAN_QUERIES];  /* 1..KV_SPAN                                */
+	uint32_t n_code[KV_SPAN_QUERIES]; /* 0..n_tok[i]                               */
+
+	/* Queries, multiplied by the scale of the scores, rotated where K is. */
+	const float *q; /* [head_dim][KV_SPAN_QUERIES]; only where K is fp16 or fp8 */
+	const float *q_row[KV_SPAN_QUERIES];     /* [head_dim]; only for scores_own */
+	const uint8_t *q_codes[KV_SPAN_QUERIES]; /* integer K: kv_query_fn's        */
+	float q_scale[KV_SPAN_QUERIES];
+	int32_t q_sum[KV_SPAN_QUERIES];
+
+	/* Planes of the span's blocks, as far as some n_code reaches. Codes are 64-byte
+	 * aligned, parameters 32. */
+	const void *k[KV_SPAN_BLOCKS], *v[KV_SPAN_BLOCKS];
+	const void *k_params[KV_SPAN_BLOCKS], *v_params[KV_SPAN_BLOCKS];
+	const uint16_t *k_pair[KV_SPAN_BLOCKS]; /* int4 K: A, B */
+
+	/* fp16 planes of each query's own open block, K [head_dim][block_tokens], V
+	 * [block_tokens][head_dim]; equal for neighbours in the same block. */
+	const uint16_t *own_k[KV_SPAN_QUERIES], *own_v[KV_SPAN_QUERIES];
+
 	float *max, *sum; /* [n_q] out                                 */
 	float *o;         /* [n_q][head_dim] out                       */
 	float *s;         /* scratch [KV_SPAN_QUERIES][KV_SPAN], 64 al. */
 };
 
+/*
+ * scores[], float formats:
+ *   f = fma over d = 0 .. head_dim - 1 of q[d] * h[d][t], from 0
+ *   fp16      h is the plane's value; s[t] = f
+ *   fp8_e4m3  h is the code's fp16 reading (code & 0x80) << 8 | (code & 0x7f) << 7, which is
+ *             its value / 256; s[t] = f * (scale_t * 256)
+ *
+ * scores[], integer formats, with qi the query's codes, sums exact in int32:
+ *   int8      S = sum over d of qi[d] * c[d][t]
+ *             s[t] = fma(-zero_t, (float)q_sum, (float)S) * (scale_t * q_scale)
+ *   int4, in each block
+ *             u[d] = (qi[d] * a[d] + 128) >> 8                 (arithmetic shift)
+ *             S = sum of u[d] * c[d][t],  U = sum of u[d],  M = sum of qi[d] * (m[d] - 128)
+ *             s[t] = fma((float)(2 S - 15 U), (q_scale * A) * 128, (float)M * (q_scale * B))
+ *
+ * scores_own: s[t] = fma over d = 0 .. of q_row[d] * own_k[d][t - n_code], from 0
+ *
+ * softmax:
+ *   max  = the largest s[t], t < n_tok, a NaN never being it
+ *   e[t] = exp(s[t] - max)                                  by kv_exp, see kernels/c/exp_c.h
+ *   sum  = lane j adds e[16 i + j] in order of i, lanes then added as a tree (8 apart, 4,
+ *          2, 1)
+ *
+ * sums[], float formats, o[d] from 0 over t = 0 .. n_code - 1:
+ *   fp16      o[d] = fma(e[t], v[t][d], o[d])
+ *   fp8_e4m3  o[d] = fma(e[t] * (scale_t * 256), h[t][d], o[d]), h as above
+ *
+ * sums[], int8 and int4:
+ *   w[t] = e[t] * scale_t, t < n_code
+ *   top = the largest |w[t]|, compared by its bits (a NaN is the largest), 0 if n_code = 0;
+ *   top < 1e-30: r = 0, wi = 0; top not finite: r = NaN, wi = 0;
+ *   else r = top / KV_CODE_TOP, wi[t] = round_to_even(w[t] * (KV_CODE_TOP / top))
+ *   A[d] = sum over t of wi[t] * c[t][d], exact in int32
+ *   z = lane j of 16 does fma((float)wi[16 i + j], zero of it, .) in order of i from 0, lanes
+ *       then added as a tree (8 apart, 4, 2, 1)
+ *   o[d] = ((float)A[d] - z) * r
+ *
+ * sums_own: o[d] = fma(e[t], own_v[t - n_code][d], o[d]), t = n_code .. n_tok - 1 in order
+ */
 typedef void kv_span_fn(const struct kv_span *span);
 
 /*
@@ -176,20 +254,66 @@ typedef void kv_logits_fn(const float *x, uint32_t n, struct kv_logits_stat *ret
 typedef void kv_rope_fn(float *x, const float *cs, uint32_t rope_dims,
 			enum kv_rope_mode mode);
 
-/* One token's K and V of one head, as fp16, into planes: k[d * block_tokens], v[d]. */
-typedef void kv_store_fn(const float *k, const float *v, uint16_t *k_dst, uint16_t *v_dst,
-			 uint32_t head_dim, uint32_t block_tokens);
+/* --- writing K and V ---------------------------------------------------------------- */
+
+/*
+ * x[head_dim] in place: back false, x = H S x; back true, x = S H x. S and the pieces that H
+ * works on are in kernels/format.h. A piece of n = 2^m elements: for l = 1, 2, 4 .. n / 2, all
+ * pairs (a, b) of elements l apart in runs of 2 l become (a + b, a - b); then each is
+ * multiplied by 1/sqrt(n) rounded to float.
+ */
+typedef void kv_rotate_fn(float *x, uint32_t head_dim, bool back);
+
+/* The K or V planes of one head of one block. */
+struct kv_plane {
+	void *codes, *params;
+	uint16_t *pair; /* int4 K only */
+	uint32_t head_dim, block_tokens;
+};
+
+/*
+ * Write x[head_dim], rotated where the format is, as token token of a plane. Nothing but the
+ * bytes of that token is written, as threads may write neighbours. Not for int4.
+ *   fp16      to nearest even
+ *   int8      lo = min(0, x), hi = max(0, x); scale = fp16((hi - lo) / 255);
+ *             x or scale not finite: scale = NaN, zero = 0, c = 0;
+ *             scale = 0: zero = 0, c = 0; else
+ *             r = 1 / scale, zero = fp16(min(0 - lo * r, 255)),
+ *             c = clamp(round_to_even(fma(x, r, zero)), 0, 255)
+ *   fp8_e4m3  top = max |x|, scale = fp16(top / 448); not finite and 0 as above; else
+ *             c = e4m3(x * (1 / scale)), to nearest even, past 448 to 448
+ */
+typedef void kv_store_fn(const float *x, const struct kv_plane *dst, uint32_t token);
+
+/*
+ * Write a whole block of int4 from fp16 planes, K [head_dim][block_tokens] or V
+ * [block_tokens][head_dim] (rotated).
+ *   V   as int8 of each token, with 15 in place of 255
+ *   K   lo, hi: least and largest of a dim over the tokens;
+ *       s = (hi - lo) / 15, mid = 0.5 * (lo + hi);
+ *       A = fp16(largest s / 255), B = fp16(largest |mid| / 127);
+ *       an x, A or B that is not finite: A = B = NaN, a = 1, m = 128, c = 0; else
+ *       a = clamp(round_to_even(s * (1 / A)), 1, 255), 1 if A = 0;
+ *       m = 128 + clamp(round_to_even(mid * (1 / B)), -127, 127), 128 if B = 0;
+ *       r = 1 / (A * a), 0 if A = 0;
+ *       c = clamp(round_to_even(fma(x - B * (m - 128), r, 7.5)), 0, 15)
+ */
+typedef void kv_pack_fn(const uint16_t *src, const struct kv_plane *dst);
 
 struct kv_cpu_ops {
 	kv_act_fn *act;
 	kv_gemm_fn *gemm[KV_FORM_N];
-	kv_span_fn *span;
+	kv_query_fn *query;
+	kv_span_fn *scores[KV_FORMAT_N], *sums[KV_FORMAT_N];
+	kv_span_fn *scores_own, *softmax, *sums_own;
 	kv_merge_fn *merge;
 	kv_rms_norm_fn *rms_norm;
 	kv_silu_mul_fn *silu_mul;
 	kv_logits_fn *logits;
 	kv_rope_fn *rope;
-	kv_store_fn *store;
+	kv_rotate_fn *rotate;
+	kv_store_fn *store_k[KV_FORMAT_N], *store_v[KV_FORMAT_N]; /* not int4 */
+	kv_pack_fn *pack_k4, *pack_v4;
 };
 
 /* Fill ops for a set of bundles, lowest first. */

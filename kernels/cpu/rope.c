@@ -102,16 +102,16 @@ static void rope_rows(void *arg, uint32_t row0, uint32_t n_rows)
 				  job->rope->rope_dims, job->rope->mode);
 		for (uint32_t h = 0; h < l->n_kv_heads; h++) {
 			float *k = row + a->k_off + h * l->head_dim;
-			uint16_t *k_plane =
-				(uint16_t *)(block + kv_layout_k_off(l, job->layer, h));
-			uint16_t *v_plane =
-				(uint16_t *)(block + kv_layout_v_off(l, job->layer, h));
+			uint8_t *head = block + kv_layout_head_off(l, job->layer, h);
+			struct kv_plane kp = {head, head + l->k_params_at, NULL,
+					      l->head_dim, l->block_tokens};
+			struct kv_plane vp = {head + l->v_at, head + l->v_params_at, NULL,
+					      l->head_dim, l->block_tokens};
 
 			ops->rope(k, cs, job->rope->rope_dims, job->rope->mode);
-			ops->store(k, row + a->v_off + h * l->head_dim,
-				   k_plane + kv_fp16_k_index(l, t, 0),
-				   v_plane + kv_fp16_v_index(l, t, 0), l->head_dim,
-				   l->block_tokens);
+			ops->store_k[l->k_format](k, &kp, t);
+			ops->store_v[l->v_format](row + a->v_off + h * l->head_dim, &vp,
+						  t);
 		}
 	}
 }

@@ -22,7 +22,7 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 	for (int v = 0; v < nv; v++) {
 		uint32_t t = (iv + v) * 16;
 
-		k[v] = sp->k[t / bt] + t % bt;
+		k[v] = (const uint16_t *)sp->k[t / bt] + t % bt;
 #pragma GCC unroll 12
 		for (int q = 0; q < nq; q++)
 			acc[q][v] = _mm512_setzero_ps();
@@ -53,7 +53,7 @@ INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t 
 
 INLINE void scores(const struct kv_span *sp, uint32_t q0, int nq, int nv)
 {
-	uint32_t iv = 0, n = (sp->n_tok[q0 + nq - 1] + 15) / 16;
+	uint32_t iv = 0, n = (sp->n_code[q0 + nq - 1] + 15) / 16;
 
 	for (; iv + nv <= n; iv += nv)
 		scores_tile(sp, q0, nq, iv, nv);
@@ -108,7 +108,7 @@ INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0
 							  o + q * hd + d * 16);
 	while (t0 < t1) {
 		uint32_t end = (t0 / bt + 1) * bt;
-		const uint16_t *v = sp->v[t0 / bt] + t0 % bt * hd + d0;
+		const uint16_t *v = (const uint16_t *)sp->v[t0 / bt] + t0 % bt * hd + d0;
 
 		end = end < t1 ? end : t1;
 		for (const float *e0 = s + t0; t0 < end; t0++, e0++, v += hd) {
@@ -151,51 +151,77 @@ INLINE void sums_range(const struct kv_span *sp, uint32_t q0, int nq, int nd, ui
  * would let another row's V reach this one's bits. */
 INLINE void sums(const struct kv_span *sp, uint32_t q0, int nq, int nd)
 {
-	uint32_t common = sp->n_tok[q0];
+	uint32_t common = sp->n_code[q0];
 
 	sums_range(sp, q0, nq, nd, 0, common);
 	for (int q = 1; q < nq; q++)
-		if (sp->n_tok[q0 + q] > common)
-			sums_range(sp, q0 + q, 1, 4, common, sp->n_tok[q0 + q]);
+		if (sp->n_code[q0 + q] > common)
+			sums_range(sp, q0 + q, 1, 4, common, sp->n_code[q0 + q]);
 }
 
-INLINE void span_queries(const struct kv_span *sp, uint32_t q0, int nq, int nv, int nd)
+/* Size of the first tile for each number of queries left. */
+static const uint8_t tiles[KV_SPAN_QUERIES + 1] = {0, 1, 2, 3, 4, 3, 6,
+						   4, 4, 6, 6, 6, 12};
+
+void kv_scores_fp16_avx512(const struct kv_span *sp)
 {
-	scores(sp, q0, nq, nv);
-#pragma GCC unroll 12
-	for (int q = 0; q < nq; q++)
-		softmax(sp, q0 + q);
-	sums(sp, q0, nq, nd);
+	for (uint32_t q = 0; q < sp->n_q;) {
+		int n = tiles[sp->n_q - q];
+
+		switch (n) {
+		case 1:
+			scores(sp, q, 1, 8);
+			break;
+		case 2:
+			scores(sp, q, 2, 6);
+			break;
+		case 3:
+			scores(sp, q, 3, 4);
+			break;
+		case 4:
+			scores(sp, q, 4, 4);
+			break;
+		case 6:
+			scores(sp, q, 6, 2);
+			break;
+		default:
+			scores(sp, q, 12, 1);
+			break;
+		}
+		q += (uint32_t)n;
+	}
 }
 
-void kv_span_avx512(const struct kv_span *sp)
+void kv_softmax_avx512(const struct kv_span *sp)
 {
-	/* Size of the first tile for each number of queries left. */
-	static const uint8_t tiles[KV_SPAN_QUERIES + 1] = {0, 1, 2, 3, 4, 3, 6,
-							   4, 4, 6, 6, 6, 12};
+	for (uint32_t q = 0; q < sp->n_q; q++)
+		softmax(sp, q);
+}
 
+void kv_sums_fp16_avx512(const struct kv_span *sp)
+{
 	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
 	for (uint32_t q = 0; q < sp->n_q;) {
 		int n = tiles[sp->n_q - q];
 
 		switch (n) {
 		case 1:
-			span_queries(sp, q, 1, 8, 4);
+			sums(sp, q, 1, 4);
 			break;
 		case 2:
-			span_queries(sp, q, 2, 6, 4);
+			sums(sp, q, 2, 4);
 			break;
 		case 3:
-			span_queries(sp, q, 3, 4, 4);
+			sums(sp, q, 3, 4);
 			break;
 		case 4:
-			span_queries(sp, q, 4, 4, 4);
+			sums(sp, q, 4, 4);
 			break;
 		case 6:
-			span_queries(sp, q, 6, 2, 4);
+			sums(sp, q, 6, 4);
 			break;
 		default:
-			span_queries(sp, q, 12, 1, 2);
+			sums(sp, q, 12, 2);
 			break;
 		}
 		q += (uint32_t)n;

@@ -18,13 +18,16 @@
 		ops->gemm[KV_FORM_F32] = kv_gemm_f32_##isa;                              \
 		ops->gemm[KV_FORM_F16] = kv_gemm_f16_##isa;                              \
 		ops->gemm[KV_FORM_BF16] = kv_gemm_bf16_##isa;                            \
-		ops->span = kv_span_##isa;                                               \
+		ops->scores[KV_FORMAT_FP16] = kv_scores_fp16_##isa;                      \
+		ops->softmax = kv_softmax_##isa;                                         \
+		ops->sums[KV_FORMAT_FP16] = kv_sums_fp16_##isa;                          \
 		ops->merge = kv_merge_##isa;                                             \
 		ops->rms_norm = kv_rms_norm_##isa;                                       \
 		ops->silu_mul = kv_silu_mul_##isa;                                       \
 		ops->logits = kv_logits_##isa;                                           \
 		ops->rope = kv_rope_##isa;                                               \
-		ops->store = kv_store_##isa;                                             \
+		ops->store_k[KV_FORMAT_FP16] = kv_store_k_fp16_##isa;                    \
+		ops->store_v[KV_FORMAT_FP16] = kv_store_v_fp16_##isa;                    \
 	} while (0)
 
 void kv_cpu_ops_avx2(struct kv_cpu_ops *ops)

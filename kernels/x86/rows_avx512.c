@@ -136,18 +136,27 @@ void kv_rope_avx512(float *x, const float *cs, uint32_t rope_dims, enum kv_rope_
 		rope_normal(x, cs, rope_dims / 2);
 }
 
-void kv_store_avx512(const float *k, const float *v, uint16_t *k_dst, uint16_t *v_dst,
-		     uint32_t head_dim, uint32_t block_tokens)
+void kv_store_k_fp16_avx512(const float *x, const struct kv_plane *dst, uint32_t token)
 {
-	for (uint32_t d = 0; d < head_dim; d += 8) {
+	uint32_t bt = dst->block_tokens;
+	uint16_t *k = (uint16_t *)dst->codes + token;
+
+	for (uint32_t d = 0; d < dst->head_dim; d += 8) {
 		_Alignas(16) uint16_t h[8];
 
-		_mm_storeu_si128((__m128i *)(v_dst + d),
-				 _mm256_cvtps_ph(_mm256_loadu_ps(v + d),
-						 _MM_FROUND_TO_NEAREST_INT));
-		_mm_store_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(k + d),
+		_mm_store_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(x + d),
 							      _MM_FROUND_TO_NEAREST_INT));
 		for (uint32_t i = 0; i < 8; i++)
-			k_dst[(d + i) * block_tokens] = h[i];
+			k[(d + i) * bt] = h[i];
 	}
+}
+
+void kv_store_v_fp16_avx512(const float *x, const struct kv_plane *dst, uint32_t token)
+{
+	uint16_t *v = (uint16_t *)dst->codes + token * dst->head_dim;
+
+	for (uint32_t d = 0; d < dst->head_dim; d += 8)
+		_mm_storeu_si128((__m128i *)(v + d),
+				 _mm256_cvtps_ph(_mm256_loadu_ps(x + d),
+						 _MM_FROUND_TO_NEAREST_INT));
 }

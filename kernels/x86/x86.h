@@ -17,13 +17,13 @@
 
 #define KV_DECLARE_FLOAT(isa)                                                            \
 	kv_gemm_fn kv_gemm_f32_##isa, kv_gemm_f16_##isa, kv_gemm_bf16_##isa;             \
-	kv_span_fn kv_span_##isa;                                                        \
+	kv_span_fn kv_scores_fp16_##isa, kv_softmax_##isa, kv_sums_fp16_##isa;           \
 	kv_merge_fn kv_merge_##isa;                                                      \
 	kv_rms_norm_fn kv_rms_norm_##isa;                                                \
 	kv_silu_mul_fn kv_silu_mul_##isa;                                                \
 	kv_logits_fn kv_logits_##isa;                                                    \
 	kv_rope_fn kv_rope_##isa;                                                        \
-	kv_store_fn kv_store_##isa
+	kv_store_fn kv_store_k_fp16_##isa, kv_store_v_fp16_##isa
 
 KV_DECLARE_GEMM_INT(avx2);
 KV_DECLARE_GEMM_INT(avx512);

@@ -109,7 +109,7 @@ static void model_open(struct model *m, uint32_t features, uint32_t n_threads)
 	must("open", m->be->open(&opt, &m->dev));
 	must("stream_open", m->be->stream_open(m->dev, &m->st));
 	must("layout", kv_layout_init(&layout, 0, 0, LAYERS, KV_HEADS, HD, BT));
-	must("pool", m->be->pool_open(m->dev, &layout, MAX_CTX / BT, -1, 0, &m->pool));
+	must("pool", m->be->pool_open(m->dev, &layout, MAX_CTX / BT, 0, -1, 0, &m->pool));
 	must("rope", m->be->rope_new(m->dev, &rp, &m->rope));
 	for (int i = 0; i < LAYERS; i++) {
 		m->qkv[i] = weight(m, KV_WTYPE_Q4_1, QKV, D);

@@ -48,7 +48,7 @@ static bool world_open(struct world *w, const struct ck *ck, const struct shape 
 		return false;
 	if (kv_layout_init(&w->layout, 0, 0, LAYERS, s->n_kv, s->hd, s->bt) < 0)
 		return false;
-	if (w->be->pool_open(w->dev, &w->layout, 256, fd, 0, &w->pool) < 0)
+	if (w->be->pool_open(w->dev, &w->layout, 256, 0, fd, 0, &w->pool) < 0)
 		return false;
 	memset(w->be->pool_base(w->pool), 0xff, 256 * w->layout.block_bytes);
 	return w->be->rope_new(w->dev, &rp, &w->rope) == 0;

@@ -164,18 +164,23 @@ static void check_rope(const struct ck *ck, uint32_t hd, uint32_t rd,
 
 static void check_store(const struct ck *ck, uint32_t hd, uint32_t bt, enum ck_pattern p)
 {
-	float *k = ck_alloc(hd * 4), *v = ck_alloc(hd * 4);
-	uint16_t *kd = ck_alloc(((hd - 1) * bt + 1) * 2), *vd = ck_alloc(hd * 2);
+	float *x = ck_alloc(hd * 4);
+	uint16_t *kd = ck_alloc((size_t)hd * bt * 2), *vd = ck_alloc((size_t)hd * bt * 2);
+	struct kv_plane kp = {.codes = kd, .head_dim = hd, .block_tokens = bt};
+	struct kv_plane vp = {.codes = vd, .head_dim = hd, .block_tokens = bt};
+	uint32_t token = ck_below(bt);
 
 	ck_context("store head_dim %u block_tokens %u pattern %d", hd, bt, p);
-	ck_fill(k, hd, p);
-	ck_fill(v, hd, p);
-	ck->ops.store(k, v, kd, vd, hd, bt);
+	ck_fill(x, hd, p);
+	ck->ops.store_k[KV_FORMAT_FP16](x, &kp, token);
+	ck->ops.store_v[KV_FORMAT_FP16](x, &vp, token);
 	for (uint32_t d = 0; d < hd; d++) {
-		CK(kd[d * bt] == kv_half_from_float(k[d]));
-		CK(vd[d] == kv_half_from_float(v[d]));
-		for (uint32_t t = 1; t < bt && d + 1 < hd; t++)
-			CK(kd[d * bt + t] == 0xffff);
+		uint16_t want = kv_half_from_float(x[d]);
+
+		for (uint32_t t = 0; t < bt; t++) {
+			CK(kd[d * bt + t] == (t == token ? want : 0xffff));
+			CK(vd[t * hd + d] == (t == token ? want : 0xffff));
+		}
 	}
 }
 

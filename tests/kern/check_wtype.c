@@ -101,9 +101,9 @@ void check_format(const struct ck *ck)
 	if (strcmp(ck->bundle, "c") != 0)
 		return;
 	CK(kv_layout_init(&l, KV_FORMAT_FP16, KV_FORMAT_FP16, 30, 3, 64, 16) == 0);
-	CK(l.k_plane_bytes == 2048 && l.block_bytes == 30 * 3 * 4096);
+	CK(l.v_at == 2048 && l.block_bytes == 30 * 3 * 4096);
 	CK(kv_layout_bytes_per_token(&l) == 23040);
-	CK(kv_layout_v_off(&l, 29, 2) + l.v_plane_bytes == l.block_bytes);
+	CK(kv_layout_head_off(&l, 29, 2) + l.head_bytes == l.block_bytes);
 	CK(kv_layout_init(&l, KV_FORMAT_INT8, KV_FORMAT_FP16, 30, 3, 64, 16) == -ENOTSUP);
 	CK(kv_layout_init(&l, KV_FORMAT_N, KV_FORMAT_FP16, 30, 3, 64, 16) == -EINVAL);
 	CK(kv_layout_init(&l, 0, 0, 0, 3, 64, 16) == -EINVAL);
@@ -125,22 +125,22 @@ void check_format(const struct ck *ck)
 				CK(dims[i] % 8 != 0);
 				continue;
 			}
-			CK(l.block_bytes % 4096 == 0 && l.block_bytes <= sizeof(used));
+			CK(l.block_bytes % 64 == 0 && l.block_bytes <= sizeof(used));
 			memset(used, 0, sizeof(used));
 			for (uint32_t n = 0; n < 4 * bt * dims[i]; n++) {
 				uint32_t layer = n & 1, head = n >> 1 & 1,
 					 t = (n >> 2) % bt;
 				uint32_t d = (n >> 2) / bt;
-				size_t k = kv_layout_k_off(&l, layer, head) +
+				size_t k = kv_layout_head_off(&l, layer, head) +
 					   2 * kv_fp16_k_index(&l, t, d);
-				size_t v = kv_layout_v_off(&l, layer, head) +
+				size_t v = kv_layout_head_off(&l, layer, head) + l.v_at +
 					   2 * kv_fp16_v_index(&l, t, d);
 
 				twice |= used[k]++ || used[v]++;
 			}
 			CK(!twice);
-			CK(kv_layout_k_off(&l, 1, 1) % 64 == 0);
-			CK(kv_layout_v_off(&l, 1, 1) % 64 == 0);
+			CK(kv_layout_head_off(&l, 1, 1) % 64 == 0);
+			CK((kv_layout_head_off(&l, 1, 1) + l.v_at) % 64 == 0);
 		}
 	}
 }

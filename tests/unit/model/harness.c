@@ -38,7 +38,7 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 		die("cannot lay out the pool");
 	h->n_seqs = n_seqs;
 	h->blocks_per_seq = (max_len + 15) / 16;
-	if (be->pool_open(h->dev, &h->layout, n_seqs * h->blocks_per_seq, -1, 0,
+	if (be->pool_open(h->dev, &h->layout, n_seqs * h->blocks_per_seq, 0, -1, 0,
 			  &h->pool))
 		die("cannot open the pool");
 	caps = (struct plan_caps){
