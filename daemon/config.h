@@ -40,8 +40,8 @@ enum config_isa {
 };
 
 enum config_huge_pages {
-	CONFIG_HUGE_PAGES_AUTO, /* madvise(MADV_HUGEPAGE), no failure if there are none */
-	CONFIG_HUGE_PAGES_NEVER, /* madvise(MADV_NOHUGEPAGE) */
+	CONFIG_HUGE_PAGES_AUTO,  /* asked for, no failure if there are none */
+	CONFIG_HUGE_PAGES_NEVER, /* switched off for the whole process */
 };
 
 /* Strings are never NULL; "" means not set. All are owned by the config. */

@@ -320,7 +320,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, cpu.threads),
 		.default_text = "0",
 		.max = CPU_SETSIZE,
-		.help = "Threads that compute; 0: one for each core that may be used.",
+		.help = "Threads that compute; 0: one for each CPU that may be used.",
 	},
 	{
 		.name = "isa",
@@ -338,7 +338,8 @@ const struct config_key config_keys[] = {
 		.type = CONFIG_CPUS,
 		.offset = offsetof(struct config, cpu.affinity),
 		.default_text = "",
-		.help = "CPUs for the computing threads, such as 0-3,6; empty: any.",
+		.help = "CPUs for the computing threads, such as 0-3,6, one for each thread;\n"
+			"empty: any.",
 	},
 	{
 		.name = "huge_pages",
@@ -347,7 +348,8 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, cpu.huge_pages),
 		.default_text = "auto",
 		.choices = huge_pages,
-		.help = "auto: ask for transparent huge pages, do without if there are none.",
+		.help = "auto: ask for transparent huge pages, do without if there are none.\n"
+			"never: switch them off.",
 	},
 };
 

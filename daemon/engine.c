@@ -304,7 +304,7 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 			 strerror(-r));
 		return r;
 	}
-	r = worker_init(&engine->worker, engine_model_run, engine);
+	r = engine_model_worker_start(engine);
 	if (!r)
 		r = loop_io_add(loop, &engine->worker_io, engine->worker.event_fd,
 				LOOP_READ, engine_stepped);

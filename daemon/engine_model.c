@@ -3,9 +3,11 @@
 #include "daemon/engine_model.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "daemon/config.h"
 #include "daemon/engine.h"
@@ -27,6 +29,7 @@ struct engine_model {
 	struct kv_device *dev;
 	struct kv_props props;
 	char backend_name[32]; /* "cpu-avx512vnni": for people */
+	cpu_set_t worker_cpus; /* empty: any */
 	struct kv_layout layout;
 	char format_name[32]; /* as in [cache] kv_cache_dtype */
 	struct kv_pool *pool;
@@ -56,6 +59,53 @@ static uint32_t isa_mask(int isa)
 	return mask > 0 ? (uint32_t)mask : 0;
 }
 
+/* Transparent huge pages are asked for by the backend; this forbids them. */
+static void set_huge_pages(const struct config *config)
+{
+	if (config->cpu.huge_pages == CONFIG_HUGE_PAGES_NEVER &&
+	    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
+		log_errno(LOG_WARNING, -errno,
+			  "[cpu] huge_pages: cannot switch huge pages off");
+}
+
+/*
+ * Open the backend so that its threads get the CPUs of [cpu] affinity, one each: a thread
+ * inherits the mask of the one that makes it. This thread gets its own mask back, and the
+ * worker, which computes too, takes the first of the CPUs in engine_model_worker_start().
+ */
+static int open_backend(struct engine_model *m, const struct config *config,
+			struct kv_options *options, char *error, size_t size)
+{
+	const cpu_set_t *wanted = &config->cpu.affinity;
+	cpu_set_t old, usable;
+	int r;
+
+	if (!CPU_COUNT(wanted)) {
+		r = m->backend->open(options, &m->dev);
+		return r ? fail(error, size, r, "cannot open the CPU backend") : 0;
+	}
+	CPU_ZERO(&old);
+	if (sched_getaffinity(0, sizeof(old), &old) < 0)
+		return fail(error, size, -errno, "cannot read the CPU affinity");
+	CPU_AND(&usable, &old, wanted);
+	if (!CPU_COUNT(&usable)) {
+		snprintf(error, size,
+			 "[cpu] affinity names no CPU that this process may use");
+		return -EINVAL;
+	}
+	if (sched_setaffinity(0, sizeof(usable), &usable) < 0)
+		return fail(error, size, -errno, "cannot set [cpu] affinity");
+	options->affinity = true;
+	r = m->backend->open(options, &m->dev);
+	sched_setaffinity(0, sizeof(old), &old);
+	if (r)
+		return fail(error, size, r, "cannot open the CPU backend");
+	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&m->worker_cpus); cpu++)
+		if (CPU_ISSET(cpu, &usable))
+			CPU_SET(cpu, &m->worker_cpus);
+	return 0;
+}
+
 static int open_device(struct engine *engine, struct engine_model *m, char *error,
 		       size_t size)
 {
@@ -74,9 +124,9 @@ static int open_device(struct engine *engine, struct engine_model *m, char *erro
 		return -ENOTSUP;
 	}
 	m->backend = kv_backend_cpu();
-	r = m->backend->open(&options, &m->dev);
+	r = open_backend(m, config, &options, error, size);
 	if (r)
-		return fail(error, size, r, "cannot open the CPU backend");
+		return r;
 	m->backend->get_props(m->dev, &m->props);
 	snprintf(m->backend_name, sizeof(m->backend_name), "%s-%s", m->props.name,
 		 m->props.isa);
@@ -308,6 +358,7 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 	struct gguf_error why = {""};
 	int r;
 
+	set_huge_pages(engine->config);
 	r = open_device(engine, m, error, size);
 	if (r)
 		return r;
@@ -390,6 +441,17 @@ void engine_model_unload(struct engine *engine)
 		m->backend->close(m->dev);
 	free(m);
 	engine->model = NULL;
+}
+
+int engine_model_worker_start(struct engine *engine)
+{
+	const struct engine_model *m = engine->model;
+	int r;
+
+	r = worker_init(&engine->worker, engine_model_run, engine);
+	if (!r && m && CPU_COUNT(&m->worker_cpus))
+		r = worker_bind(&engine->worker, &m->worker_cpus);
+	return r;
 }
 
 void engine_model_run(void *ctx, const struct plan *plan, struct plan_result *result)

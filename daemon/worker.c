@@ -67,6 +67,11 @@ int worker_init(struct worker *worker, worker_fn run, void *ctx)
 	return 0;
 }
 
+int worker_bind(struct worker *worker, const cpu_set_t *cpus)
+{
+	return -pthread_setaffinity_np(worker->thread, sizeof(*cpus), cpus);
+}
+
 void worker_deinit(struct worker *worker)
 {
 	if (!worker->started)

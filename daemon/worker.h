@@ -19,6 +19,7 @@
  */
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 
 struct plan;
@@ -43,6 +44,9 @@ struct worker {
 
 /* Return: 0 or -errno; the thread is named "kvd-worker" and blocks all signals. */
 int worker_init(struct worker *worker, worker_fn run, void *ctx);
+
+/* Let the thread run on these CPUs only. Return: 0 or -errno. */
+int worker_bind(struct worker *worker, const cpu_set_t *cpus);
 
 /* Waits for the step in flight, then ends the thread. Idempotent. */
 void worker_deinit(struct worker *worker);

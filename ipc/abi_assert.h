@@ -147,6 +147,7 @@ ABI_AT(kvd_stats, requests_running, 424);
 ABI_AT(kvd_stats, tokens_prompt, 464);
 ABI_AT(kvd_stats, clients, 480);
 ABI_AT(kvd_stats, sessions_faulty, 496);
+ABI_AT(kvd_stats, tail_bytes, 504);
 ABI_AT(kvd_msg_stats_reply, stats, 16);
 
 ABI_SIZE(kvd_msg_clients, 32);

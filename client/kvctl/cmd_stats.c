@@ -79,6 +79,7 @@ static void print_json(const struct kvd_stats *stats)
 	json_u64(&json, "hit_tokens", stats->hit_tokens);
 	json_u64(&json, "shared_hit_tokens", stats->shared_hit_tokens);
 	json_u64(&json, "evicted_blocks", stats->evicted_blocks);
+	json_u64(&json, "tail_bytes", stats->tail_bytes);
 	json_close_object(&json);
 
 	json_open_object(&json, "requests");
@@ -144,6 +145,7 @@ static void print_stats(const struct kvd_stats *stats)
 		{"pool bytes", stats->pool_bytes},
 		{"block tokens", stats->model.block_tokens},
 		{"block bytes", stats->model.block_bytes},
+		{"tail bytes", stats->tail_bytes},
 		{"blocks total", stats->blocks_total},
 		{"blocks free", stats->blocks_free},
 		{"blocks cached", stats->blocks_cached},

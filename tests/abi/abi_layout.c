@@ -258,6 +258,7 @@ int main(void)
 	FIELD(kvd_stats, clients);
 	FIELD(kvd_stats, rings);
 	FIELD(kvd_stats, sessions_faulty);
+	FIELD(kvd_stats, tail_bytes);
 	FIELD(kvd_msg_stats_reply, hdr);
 	SIZE(kvd_msg_clients);
 	FIELD(kvd_msg_clients, hdr);

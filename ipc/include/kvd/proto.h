@@ -292,10 +292,11 @@ struct kvd_msg_ring_close {
  * @size:        bytes of the struct as its writer knew it
  * @generation:  see struct kvd_server_info
  * @uptime_ns:   since the daemon serves
- * @release, @backend, @cache_format: "0.1.0", "avx512", "fp16"
+ * @release, @backend, @cache_format: "0.1.0", "avx512", "fp16" or
+ *               "k=int8,v=int4"
  * @model:       arch is empty when there is none
- * @pool_bytes:  memory of the block pool
- * @bytes_per_token: pool bytes that one token takes
+ * @pool_bytes:  memory of the block pool, blocks_total * model.block_bytes
+ * @bytes_per_token: of a block, codes and parameters, for one token
  * @blocks_total: = free + cached + active
  * @blocks_free:  hold nothing
  * @blocks_cached: hold a prefix that no request uses; may be evicted
@@ -310,6 +311,8 @@ struct kvd_msg_ring_close {
  * @clients:     connected now
  * @rings:       open now
  * @sessions_faulty: ended for breaking the contract, since the start
+ * @tail_bytes:  memory beside the pool for the blocks that sequences are filling, where
+ *               the format quantizes only whole blocks
  */
 struct kvd_stats {
 	uint32_t size;
@@ -341,6 +344,7 @@ struct kvd_stats {
 	uint64_t clients;
 	uint64_t rings;
 	uint64_t sessions_faulty;
+	uint64_t tail_bytes;
 };
 
 /* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */
