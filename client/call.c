@@ -162,6 +162,21 @@ int kvc_score(struct kvc_client *c, const struct kvc_input *input, uint32_t flag
 	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 8) : rc;
 }
 
+int kvc_score_top(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
+		  uint32_t *tokens, float *logprobs, size_t cap,
+		  const struct kvc_top *top, struct kvd_cqe_usage *ret_usage)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct kvc_sqe sqe = {0};
+	int rc;
+
+	kvc_prep_score_top(&sqe, input, flags, tokens, logprobs, cap, top);
+	rc = call_simple(c, &sqe, -1, &usage);
+	if (ret_usage)
+		*ret_usage = usage;
+	return rc;
+}
+
 int kvc_tokenize(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
 		 uint32_t *tokens, size_t cap)
 {

@@ -29,8 +29,31 @@
 /* Empty peeks between two looks at the socket. */
 #define PEEKS_PER_POLL 1024
 
-/* Copy what the daemon wrote for @q to where the caller wants it. */
-static void copy_output(struct kvc_ring *r, struct request *q, int32_t res)
+/*
+ * The alternatives behind the scores of @n tokens. Return: 0; -ENOBUFS: the caller has
+ * no room for all of them.
+ */
+static int copy_top(struct kvc_ring *r, struct request *q, size_t n)
+{
+	bool all = q->top.top == KVD_TOP_ALL;
+	const uint8_t *out = r->ring.out + q->out_off + 8 * n;
+	uint64_t each = all ? r->client->model.n_vocab : q->top.top;
+	uint64_t count = n > q->top.first ? (n - q->top.first) * each : 0;
+
+	if (count > q->top.cap || 8 * n + count * (all ? 4 : 8) > q->out_len)
+		return -ENOBUFS;
+	if (!all) {
+		if (q->top.ids)
+			memcpy(q->top.ids, out, 4 * count);
+		out += 4 * count;
+	}
+	if (q->top.logprobs)
+		memcpy(q->top.logprobs, out, 4 * count);
+	return 0;
+}
+
+/* Copy what the daemon wrote for @q to where the caller wants it. Return: 0, -ENOBUFS. */
+static int copy_output(struct kvc_ring *r, struct request *q, int32_t res)
 {
 	const uint8_t *out = r->ring.out + q->out_off;
 	size_t n = (size_t)res;
@@ -43,12 +66,15 @@ static void copy_output(struct kvc_ring *r, struct request *q, int32_t res)
 			memcpy(q->out, out, 4 * n);
 	} else if (q->opcode == KVD_OP_SCORE) {
 		if (n > q->out_len / 8 || n > q->cap)
-			return;
+			return 0;
 		if (q->out)
 			memcpy(q->out, out, 4 * n);
 		if (q->out2)
 			memcpy(q->out2, out + 4 * n, 4 * n);
+		if (q->top.top)
+			return copy_top(r, q, n);
 	}
+	return 0;
 }
 
 /* r->cqe has the wire's user_data. False if no request has it. */
@@ -69,8 +95,8 @@ static bool accept_cqe(struct kvc_ring *r)
 		if (r->cqe.u.token.n_bytes > KVD_CQE_BYTES)
 			return false;
 	} else {
-		if (r->cqe.res > 0 && q->out_len)
-			copy_output(r, q, r->cqe.res);
+		if (r->cqe.res > 0 && q->out_len && copy_output(r, q, r->cqe.res) < 0)
+			r->cqe.res = -ENOBUFS;
 		request_release(r, q);
 	}
 	return true;

@@ -55,6 +55,7 @@ struct kvc_client {
  * struct kvc_sqe - a request being prepared
  * @out, @out2: where the output goes: SCORE: ids and logprobs; else @out only
  * @cap:        elements there
+ * @top:        SCORE: alternatives, or NULL
  */
 struct kvc_sqe {
 	uint64_t user_data;
@@ -65,12 +66,14 @@ struct kvc_sqe {
 	void *out;
 	void *out2;
 	size_t cap;
+	const struct kvc_top *top;
 	uint64_t target;
 };
 
 /**
  * struct request - one in flight
  * @serial: goes to the wire beside the index, so that a stray CQE is noticed
+ * @top:    SCORE: copy of what was asked for; top.top 0: nothing
  * @res:    of a request that this side ended, which @ended tells
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
  */
@@ -83,6 +86,7 @@ struct request {
 	void *out;
 	void *out2;
 	size_t cap;
+	struct kvc_top top;
 	uint32_t serial;
 	uint32_t next;
 	int32_t res;

@@ -54,6 +54,14 @@ void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t
 	};
 }
 
+void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
+			uint32_t flags, uint32_t *tokens, float *logprobs, size_t cap,
+			const struct kvc_top *top)
+{
+	kvc_prep_score(sqe, input, flags, tokens, logprobs, cap);
+	sqe->top = top;
+}
+
 void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t flags,
 		       uint32_t *tokens, size_t cap)
 {

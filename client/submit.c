@@ -33,6 +33,24 @@ static int read_gen_opts(struct kvc_gen_opts *dst, const struct kvc_gen_opts *sr
 	return 0;
 }
 
+/* The same for alternatives. */
+static int read_top(struct kvc_top *dst, const struct kvc_top *src)
+{
+	const uint8_t *bytes = (const uint8_t *)src;
+	size_t i;
+
+	memset(dst, 0, sizeof(*dst));
+	if (!src)
+		return 0;
+	if (src->size < sizeof(*dst) || src->top == 0)
+		return -EINVAL;
+	for (i = sizeof(*dst); i < src->size; i++)
+		if (bytes[i] != 0)
+			return -E2BIG;
+	*dst = *src;
+	return 0;
+}
+
 static uint64_t params_bytes(const struct kvc_gen_opts *o)
 {
 	uint64_t n = sizeof(struct kvd_gen_params);
@@ -109,7 +127,12 @@ uint64_t output_bytes(const struct kvc_sqe *sqe)
 	bound += sqe->input.kind == KVD_INPUT_CHAT ? 1024 : 16;
 	if (each != 1 && cap > bound)
 		cap = bound;
-	return cap < TOO_LARGE ? cap * each : TOO_LARGE;
+	cap = cap < TOO_LARGE ? cap * each : TOO_LARGE;
+	if (sqe->top)
+		cap += sqe->top->cap < TOO_LARGE
+			       ? sqe->top->cap * (sqe->top->top == KVD_TOP_ALL ? 4 : 8)
+			       : TOO_LARGE;
+	return cap;
 }
 
 static uint8_t *put_u32(uint8_t *p, uint32_t v)
@@ -202,6 +225,10 @@ static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request
 		if (sqe->opts)
 			params = params_bytes(&o);
 	}
+	rc = read_top(&q->top, sqe->top);
+	if (rc < 0)
+		return rc;
+	wire->arg = (uint64_t)q->top.first << 32 | q->top.top;
 	data = data_bytes(&sqe->input);
 	total = align_up(params, 4) + data;
 	if (total > r->in.size || out > r->out.size)
@@ -243,6 +270,7 @@ static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *s
 	q->out = sqe->out;
 	q->out2 = sqe->out2;
 	q->cap = sqe->cap;
+	q->top = (struct kvc_top){0};
 	return q;
 }
 

@@ -44,13 +44,40 @@ static void engine_token(struct engine *engine, const struct sched_event *event)
 	op_flush(op);
 }
 
-static void engine_scored(const struct sched_event *event)
+/*
+ * A position's distribution goes straight to the client: the tail of the output holds one
+ * after the other, either whole rows, or all lists of ids and then all of logprobs. The
+ * request's bounds were checked when it was taken; the arena is the ring's.
+ */
+static void engine_put_dist(const struct engine *engine, struct op *op,
+			    const struct sched_event *event)
+{
+	const uint32_t *words = engine->result.dist + event->dist.off;
+	uint64_t n = op->n_tokens - op->dist_first;
+	uint64_t row = event->position - 1 - op->dist_first;
+	size_t part = event->dist.words * sizeof(uint32_t);
+	uint64_t off = op->out_off + (uint64_t)op->n_tokens * 8;
+	void *out;
+
+	if (event->dist.top != PLAN_DIST_ALL)
+		part /= 2;
+	for (size_t done = 0; done < event->dist.words * sizeof(uint32_t); done += part) {
+		out = ring_daemon_out(&op->ring->ring, off + row * part, part);
+		if (out)
+			memcpy(out, (const char *)words + done, part);
+		off += n * part;
+	}
+}
+
+static void engine_scored(const struct engine *engine, const struct sched_event *event)
 {
 	struct op *op = engine_op(event);
 
 	if (op->scores && event->position < op->n_tokens)
 		memcpy(&op->scores[op->n_tokens + event->position], &event->logprob,
 		       sizeof(float));
+	if (event->dist.words && op->ring)
+		engine_put_dist(engine, op, event);
 }
 
 /* SCORE is complete: put it where the client wants it. */
@@ -135,7 +162,7 @@ static void engine_drain_events(struct engine *engine)
 				engine_token(engine, &event);
 				break;
 			case SCHED_SCORED:
-				engine_scored(&event);
+				engine_scored(engine, &event);
 				break;
 			case SCHED_FINISHED:
 				engine_finished(engine, &event);
@@ -294,7 +321,7 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 	r = plan_init(&engine->plan, &caps);
 	engine->have_plan = !r;
 	if (!r) {
-		r = plan_result_init(&engine->result, caps.outputs);
+		r = plan_result_init(&engine->result, &caps);
 		engine->have_result = !r;
 	}
 	if (r) {

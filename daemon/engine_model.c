@@ -24,6 +24,9 @@
 /* Requests that may wait beyond those that run. */
 #define ENGINE_MAX_WAITING 16384
 
+/* Positions whose whole distribution one step yields at most; more take more steps. */
+#define ENGINE_DIST_ROWS 64
+
 struct engine_model {
 	const struct kv_backend *backend;
 	struct kv_device *dev;
@@ -266,6 +269,14 @@ static uint32_t min_nonzero(uint32_t limit, uint32_t value)
 	return limit && limit < value ? limit : value;
 }
 
+/* Words of the longest thing that SCORE can ask for of one position. */
+static uint32_t dist_row_words(const struct engine_model *m)
+{
+	uint32_t n_vocab = m->llama.params.n_vocab;
+
+	return n_vocab > 2 * KVD_MAX_TOP ? n_vocab : 2 * KVD_MAX_TOP;
+}
+
 static int open_sched(struct engine *engine, struct engine_model *m, char *error,
 		      size_t size)
 {
@@ -276,6 +287,7 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		.max_model_len = engine->info.context_length,
 		.max_waiting = ENGINE_MAX_WAITING,
 		.block_tokens = m->layout.block_tokens,
+		.max_dist_words = ENGINE_DIST_ROWS * dist_row_words(m),
 		.enable_prefix_caching = config->cache.enable_prefix_caching,
 	};
 	struct plan_caps caps;

@@ -47,6 +47,7 @@ struct op_token {
  * @ring:      where its CQEs go; NULL once detached
  * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
  * @out_off, @out_len: where the client wants the output (SCORE)
+ * @dist_first: SCORE: first position whose distribution is wanted
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came
  * @pending:   tokens not yet posted; their bytes are in @emit
@@ -69,6 +70,7 @@ struct op {
 	uint64_t out_off;
 	uint32_t out_len;
 	uint32_t n_tokens;
+	uint32_t dist_first;
 	uint32_t *scores;
 
 	uint64_t taken_ns;

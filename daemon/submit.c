@@ -143,6 +143,24 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	return r;
 }
 
+/* What SCORE's arg asks for. Return: 0, -EINVAL. */
+static int32_t describe_dist(const struct op *op, const struct kvd_sqe *sqe,
+			     struct request_desc *desc)
+{
+	uint32_t n_vocab = op->engine->info.n_vocab;
+	uint32_t top = (uint32_t)sqe->arg, first = (uint32_t)(sqe->arg >> 32);
+
+	if (!top)
+		return 0;
+	if (first >= desc->n_tokens || (top != KVD_TOP_ALL && top > n_vocab))
+		return -EINVAL;
+	desc->dist_first = first;
+	desc->dist = top == KVD_TOP_ALL
+			     ? (struct plan_dist){.top = PLAN_DIST_ALL, .words = n_vocab}
+			     : (struct plan_dist){.top = top, .words = 2 * top};
+	return 0;
+}
+
 static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 			    uint64_t *ret_detail)
 {
@@ -156,7 +174,16 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 	r = read_tokens(op, sqe, &list, ret_detail);
 	if (r)
 		goto out;
-	need = (uint64_t)list.n * 8;
+	r = KVD_E_EMPTY;
+	if (!list.n)
+		goto out;
+	describe(op, &list, &desc);
+	desc.kind = REQUEST_SCORE;
+	r = describe_dist(op, sqe, &desc);
+	if (r)
+		goto out;
+	need = (uint64_t)list.n * 8 +
+	       (uint64_t)(list.n - desc.dist_first) * desc.dist.words * 4;
 	r = -ENOBUFS;
 	*ret_detail = need;
 	if (need > sqe->out_len)
@@ -165,17 +192,13 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 	r = -EFAULT;
 	if (!ring_daemon_out(&op->ring->ring, sqe->out_off, sqe->out_len))
 		goto out;
-	r = KVD_E_EMPTY;
-	if (!list.n)
-		goto out;
 	r = -ENOMEM;
+	op->dist_first = desc.dist_first;
 	op->n_tokens = (uint32_t)list.n;
 	op->scores = calloc(list.n, 8);
 	if (!op->scores)
 		goto out;
 	memcpy(op->scores, list.ids, list.n * sizeof(list.ids[0]));
-	describe(op, &list, &desc);
-	desc.kind = REQUEST_SCORE;
 	r = engine_add(op->engine, op, &desc, ret_detail);
 out:
 	free_tokens(&list);

@@ -29,7 +29,7 @@ static const struct {
 				       KIND(KVD_INPUT_CHAT)},
 	[KVD_OP_SCORE] = {.known = true,
 			  .sqe_flags = KVD_SQE_NO_SPECIAL | KVD_SQE_NO_BOS,
-			  .takes = TAKES_OUT,
+			  .takes = TAKES_OUT | TAKES_ARG,
 			  .inputs = KIND(KVD_INPUT_TOKENS) | KIND(KVD_INPUT_TEXT) |
 				    KIND(KVD_INPUT_CHAT)},
 	[KVD_OP_TOKENIZE] = {.known = true,
@@ -53,6 +53,13 @@ static int span_check(uint64_t off, uint32_t len, bool taken, uint64_t arena)
 	return range_ok(off, len, arena) ? 0 : -EFAULT;
 }
 
+static bool score_arg_ok(uint64_t arg)
+{
+	uint32_t top = (uint32_t)arg;
+
+	return top == 0 ? arg == 0 : top <= KVD_MAX_TOP || top == KVD_TOP_ALL;
+}
+
 int sqe_check(const struct kvd_sqe *sqe, uint64_t in_bytes, uint64_t out_bytes)
 {
 	uint32_t takes, inputs;
@@ -71,6 +78,8 @@ int sqe_check(const struct kvd_sqe *sqe, uint64_t in_bytes, uint64_t out_bytes)
 	if (sqe->input == KVD_INPUT_TOKENS && sqe->in_len % 4 != 0)
 		return -EINVAL;
 	if (sqe->arg != 0 && !(takes & TAKES_ARG))
+		return -EINVAL;
+	if (sqe->opcode == KVD_OP_SCORE && !score_arg_ok(sqe->arg))
 		return -EINVAL;
 	if (sqe->out_off % 4 != 0)
 		return -EINVAL;

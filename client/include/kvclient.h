@@ -310,6 +310,37 @@ KVC_API int kvc_score(struct kvc_client *client, const struct kvc_input *input,
 		      struct kvd_cqe_usage *ret_usage);
 
 /**
+ * struct kvc_top - what else could have stood there: for kvc_score_top()
+ * @size:     sizeof(struct kvc_top)
+ * @top:      1..KVD_MAX_TOP: that many of the likeliest tokens that may follow
+ *            each position, likeliest first; KVD_TOP_ALL: the whole vocabulary
+ * @first:    the first position that is wanted; m = n - first of them, and the
+ *            last one looks beyond the input
+ * @ids:      [cap] of [m][top]; not used, and may be NULL, with KVD_TOP_ALL
+ * @logprobs: [cap] of [m][top], or with KVD_TOP_ALL of [m][n_vocab]
+ * @cap:      elements there; 64 MiB of them at most go through one ring
+ */
+struct kvc_top {
+	size_t size;
+	uint32_t top;
+	uint32_t first;
+	uint32_t *ids;
+	float *logprobs;
+	size_t cap;
+};
+
+/**
+ * kvc_score_top() - kvc_score() with the alternatives of each position
+ *
+ * Needs KVD_FEATURE_SCORE_TOP. Return: as kvc_score(); -ENOBUFS: @top->cap is too
+ * small, and what was written is without meaning; -EINVAL also for a @first that is
+ * no position of the input.
+ */
+KVC_API int kvc_score_top(struct kvc_client *client, const struct kvc_input *input,
+			  uint32_t flags, uint32_t *tokens, float *logprobs, size_t cap,
+			  const struct kvc_top *top, struct kvd_cqe_usage *ret_usage);
+
+/**
  * kvc_tokenize() - token ids of a text, or of a conversation in its template
  * @flags:  KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
  * @tokens: [cap]
@@ -410,6 +441,9 @@ KVC_API void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *inpu
 KVC_API void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input,
 			    uint32_t flags, uint32_t *tokens, float *logprobs,
 			    size_t cap);
+KVC_API void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
+				uint32_t flags, uint32_t *tokens, float *logprobs,
+				size_t cap, const struct kvc_top *top);
 KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input,
 			       uint32_t flags, uint32_t *tokens, size_t cap);
 KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,

@@ -117,6 +117,20 @@ void runner_deinit(struct runner *runner)
 	*runner = (struct runner){0};
 }
 
+static bool dist_fits(const struct runner *r, const struct plan *plan,
+		      const struct plan_dist *dist)
+{
+	uint32_t n_vocab = r->model->params.n_vocab;
+
+	if (!dist->top)
+		return dist->words == 0;
+	if (dist->top == PLAN_DIST_ALL
+		    ? dist->words != n_vocab
+		    : dist->top > n_vocab || dist->words != 2ull * dist->top)
+		return false;
+	return (uint64_t)dist->off + dist->words <= plan->n_dist_words;
+}
+
 /* Zeroing and copying of blocks, then the batch as the backend knows it. */
 static int runner_prepare(struct runner *r, const struct plan *plan)
 {
@@ -151,7 +165,8 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 		if (out->row >= plan->n_rows ||
 		    (out->kind == PLAN_SCORE &&
 		     (out->target < 0 ||
-		      (uint32_t)out->target >= r->model->params.n_vocab)))
+		      (uint32_t)out->target >= r->model->params.n_vocab)) ||
+		    !dist_fits(r, plan, &out->dist))
 			return -EINVAL;
 		r->rows[i] = out->row;
 	}
@@ -281,6 +296,30 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 	return ret;
 }
 
+/* What is wanted of the distribution, beside the one token's. */
+static int runner_dist(struct runner *r, const struct plan_dist *dist,
+		       const float *logits, float lse, uint32_t *words)
+{
+	uint32_t n = r->model->params.n_vocab;
+	float *logprobs;
+	int err;
+
+	err = r->backend->download(r->stream, r->logits_row, logits, n * sizeof(float));
+	if (err)
+		return err;
+	if (dist->top == PLAN_DIST_ALL) {
+		logprobs = (float *)(void *)words;
+		for (uint32_t i = 0; i < n; i++)
+			logprobs[i] = r->logits_row[i] - lse;
+		return 0;
+	}
+	sampler_top(&r->sampler, r->logits_row, dist->top, words);
+	logprobs = (float *)(void *)(words + dist->top);
+	for (uint32_t i = 0; i < dist->top; i++)
+		logprobs[i] = r->logits_row[words[i]] - lse;
+	return 0;
+}
+
 /* One output, from the statistics of its logits row. */
 static int runner_output(struct runner *r, const struct plan_output *out,
 			 const float *logits, const struct kv_logits_stat *stat,
@@ -294,6 +333,9 @@ static int runner_output(struct runner *r, const struct plan_output *out,
 	if (out->kind == PLAN_SCORE) {
 		token = out->target;
 		logit = stat->target;
+	} else if (out->kind == PLAN_DIST) {
+		token = -1;
+		logit = stat->lse;
 	} else if (out->sample.temperature > 0.0f) {
 		err = r->backend->download(r->stream, r->logits_row, logits,
 					   n * sizeof(float));
@@ -340,6 +382,14 @@ static int runner_outputs(struct runner *r, const struct plan *plan,
 					      r->stat, m, p->n_vocab);
 		if (!ret)
 			ret = be->download(r->stream, stat, r->stat, m * sizeof(stat[0]));
+		for (uint32_t i = 0; !ret && i < m; i++) {
+			const struct plan_dist *dist = &plan->outputs[o + i].dist;
+
+			if (dist->top)
+				ret = runner_dist(r, dist,
+						  r->logits + (size_t)i * p->n_vocab,
+						  stat[i].lse, result->dist + dist->off);
+		}
 		for (uint32_t i = 0; !ret && i < m; i++)
 			ret = runner_output(r, &plan->outputs[o + i],
 					    r->logits + (size_t)i * p->n_vocab, &stat[i],
@@ -356,7 +406,10 @@ void runner_run(struct runner *runner, const struct plan *plan,
 
 	result->step = plan->step;
 	result->n_outputs = 0;
-	ret = plan->n_outputs > result->cap_outputs ? -EINVAL : 0;
+	ret = plan->n_outputs > result->cap_outputs ||
+			      plan->n_dist_words > result->cap_dist_words
+		      ? -EINVAL
+		      : 0;
 	if (!ret)
 		ret = runner_prepare(runner, plan);
 	if (!ret)

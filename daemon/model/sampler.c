@@ -140,3 +140,16 @@ int32_t sampler_draw(struct sampler *s, const float *logits, float max,
 	}
 	return (int32_t)s->heap[n - n_kept];
 }
+
+void sampler_top(struct sampler *s, const float *logits, uint32_t n, uint32_t *ret_ids)
+{
+	for (uint32_t i = 0; i < s->n_vocab; i++)
+		s->heap[i] = i;
+	for (uint32_t i = s->n_vocab / 2; i-- > 0;)
+		sift_down(logits, s->heap, s->n_vocab, i);
+	for (uint32_t i = 0; i < n; i++) {
+		ret_ids[i] = s->heap[0];
+		s->heap[0] = s->heap[s->n_vocab - 1 - i];
+		sift_down(logits, s->heap, s->n_vocab - 1 - i, 0);
+	}
+}

@@ -42,6 +42,10 @@ void sampler_deinit(struct sampler *sampler);
 int32_t sampler_draw(struct sampler *sampler, const float *logits, float max,
 		     const struct sample_params *params, uint64_t position);
 
+/* The @n likeliest tokens, likeliest first; @ret_ids: [n], n <= n_vocab. */
+void sampler_top(struct sampler *sampler, const float *logits, uint32_t n,
+		 uint32_t *ret_ids);
+
 /* Uniform in [0, 1) with 53 bits, by (seed, position) alone.
  * Source: SplitMix64 (Steele, Lea, Flood 2014), its finalizer applied twice. */
 double sampler_uniform(uint64_t seed, uint64_t position);

@@ -21,6 +21,7 @@ static struct sched_event *emit_output(struct sched *sched, struct request *r,
 	e->token = result->token;
 	e->logprob = result->logprob;
 	e->position = (uint32_t)o->position;
+	e->dist = o->dist;
 	return e;
 }
 

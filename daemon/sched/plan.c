@@ -47,6 +47,7 @@ void plan_reset(struct plan *plan)
 	plan->n_outputs = 0;
 	plan->n_copies = 0;
 	plan->n_zero = 0;
+	plan->n_dist_words = 0;
 }
 
 static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
@@ -73,8 +74,21 @@ static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
 	return row == plan->n_rows;
 }
 
+static bool dist_valid(const struct plan_output *o, uint32_t off, uint32_t n_vocab)
+{
+	if (!o->dist.top)
+		return !o->dist.words && o->kind != PLAN_DIST;
+	if (o->kind == PLAN_SAMPLE || o->dist.off != off || !o->dist.words)
+		return false;
+	if (o->dist.top == PLAN_DIST_ALL)
+		return !n_vocab || o->dist.words == n_vocab;
+	return o->dist.words == (uint64_t)o->dist.top * 2;
+}
+
 static bool outputs_valid(const struct plan *plan, uint32_t n_vocab)
 {
+	uint32_t dist_off = 0;
+
 	for (uint32_t i = 0; i < plan->n_outputs; i++) {
 		const struct plan_output *o = &plan->outputs[i];
 		const struct plan_entry *e;
@@ -91,11 +105,14 @@ static bool outputs_valid(const struct plan *plan, uint32_t n_vocab)
 		if (o->kind == PLAN_SCORE) {
 			if (o->target < 0 || (n_vocab && (uint32_t)o->target >= n_vocab))
 				return false;
-		} else if (o->kind != PLAN_SAMPLE) {
+		} else if (o->kind != PLAN_SAMPLE && o->kind != PLAN_DIST) {
 			return false;
 		}
+		if (!dist_valid(o, dist_off, n_vocab))
+			return false;
+		dist_off += o->dist.words;
 	}
-	return true;
+	return dist_off == plan->n_dist_words;
 }
 
 int plan_check(const struct plan *plan, uint32_t block_tokens, uint32_t n_blocks,
@@ -104,7 +121,7 @@ int plan_check(const struct plan *plan, uint32_t block_tokens, uint32_t n_blocks
 	if (plan->n_rows > plan->caps.rows || plan->n_entries > plan->caps.entries ||
 	    plan->n_block_ids > plan->caps.block_ids ||
 	    plan->n_outputs > plan->caps.outputs || plan->n_copies > plan->caps.copies ||
-	    plan->n_zero > plan->caps.zeros)
+	    plan->n_zero > plan->caps.zeros || plan->n_dist_words > plan->caps.dist_words)
 		return -EINVAL;
 	for (uint32_t i = 0; i < plan->n_rows; i++)
 		if (plan->tokens[i] < 0 ||
@@ -124,19 +141,25 @@ int plan_check(const struct plan *plan, uint32_t block_tokens, uint32_t n_blocks
 	return 0;
 }
 
-int plan_result_init(struct plan_result *result, uint32_t cap_outputs)
+int plan_result_init(struct plan_result *result, const struct plan_caps *caps)
 {
 	memset(result, 0, sizeof(*result));
-	result->outputs = calloc((size_t)cap_outputs + 1, sizeof(*result->outputs));
-	if (!result->outputs)
+	result->outputs = calloc((size_t)caps->outputs + 1, sizeof(*result->outputs));
+	/* pages that no distribution was written to cost address space only */
+	result->dist = calloc((size_t)caps->dist_words + 1, sizeof(*result->dist));
+	if (!result->outputs || !result->dist) {
+		plan_result_deinit(result);
 		return -ENOMEM;
-	result->cap_outputs = cap_outputs;
+	}
+	result->cap_outputs = caps->outputs;
+	result->cap_dist_words = caps->dist_words;
 	return 0;
 }
 
 void plan_result_deinit(struct plan_result *result)
 {
 	free(result->outputs);
+	free(result->dist);
 	memset(result, 0, sizeof(*result));
 }
 

@@ -83,6 +83,22 @@ struct plan_entry {
 enum plan_output_kind {
 	PLAN_SAMPLE, /* draw a token by `sample`; result: the token and its logprob */
 	PLAN_SCORE,  /* result: `target` itself and its logprob under the row's logits */
+	PLAN_DIST,   /* only `dist`; result: token -1, logprob 0 */
+};
+
+#define PLAN_DIST_ALL UINT32_MAX
+
+/**
+ * struct plan_dist - what else is wanted of a row's distribution
+ * @top: 0: nothing; PLAN_DIST_ALL: f32 logprobs of the whole vocabulary; else the likeliest
+ *	tokens, likeliest first, lower ids first among equals: u32 ids[top], f32 logprobs[top]
+ * @words: 32-bit words that this takes: n_vocab or 2 * top; 0 with top 0
+ * @off: where it goes in plan_result.dist, in words
+ */
+struct plan_dist {
+	uint32_t top;
+	uint32_t words;
+	uint32_t off;
 };
 
 /**
@@ -90,8 +106,9 @@ enum plan_output_kind {
  * @row: row index in the plan; rows ascend over outputs[]
  * @entry: index of the entry that the row belongs to
  * @kind: enum plan_output_kind
- * @target: PLAN_SCORE: the token whose logprob is wanted, >= 0; PLAN_SAMPLE: -1
+ * @target: PLAN_SCORE: the token whose logprob is wanted, >= 0; otherwise -1
  * @sample: PLAN_SAMPLE only
+ * @dist: not with PLAN_SAMPLE
  * @position: absolute position that the wanted token takes (position of the row + 1);
  *	with sample.seed the key of the random draw, so that preemption, chunking and
  *	batching never change what is drawn
@@ -106,6 +123,7 @@ struct plan_output {
 	uint8_t reserved[3];
 	int32_t target;
 	struct sample_params sample;
+	struct plan_dist dist;
 	uint64_t position;
 };
 
@@ -128,6 +146,7 @@ struct plan_copy {
  * @block_ids: entries times the blocks of the longest sequence
  * @copies: block copies
  * @zeros: blocks to zero
+ * @dist_words: words of distributions
  */
 struct plan_caps {
 	uint32_t rows;
@@ -136,6 +155,7 @@ struct plan_caps {
 	uint32_t block_ids;
 	uint32_t copies;
 	uint32_t zeros;
+	uint32_t dist_words;
 };
 
 /**
@@ -150,6 +170,7 @@ struct plan_caps {
  * @copies: [n_copies] run before the step, after `zero`
  * @zero: [n_zero] ids of blocks that held another domain's data: every byte is set to
  *	zero before the step; no id repeats
+ * @n_dist_words: words that the outputs' distributions take, without gaps or overlap
  */
 struct plan {
 	uint64_t step;
@@ -160,6 +181,7 @@ struct plan {
 	uint32_t n_outputs;
 	uint32_t n_copies;
 	uint32_t n_zero;
+	uint32_t n_dist_words;
 	int32_t *tokens;
 	uint32_t *positions;
 	struct plan_entry *entries;
@@ -188,6 +210,7 @@ struct plan_output_result {
  * @cap_outputs: capacity of @outputs
  * @n_outputs: equals n_outputs of the plan when status is 0
  * @outputs: [n_outputs], same order as the plan's
+ * @dist: [cap_dist_words] distributions, where the plan's outputs put them
  */
 struct plan_result {
 	uint64_t step;
@@ -196,6 +219,8 @@ struct plan_result {
 	uint32_t cap_outputs;
 	uint32_t n_outputs;
 	struct plan_output_result *outputs;
+	uint32_t cap_dist_words;
+	uint32_t *dist;
 };
 
 /**
@@ -227,8 +252,8 @@ void plan_reset(struct plan *plan);
 int plan_check(const struct plan *plan, uint32_t block_tokens, uint32_t n_blocks,
 	       uint32_t n_vocab);
 
-/* Same pattern as plan_init(); @cap_outputs is the plan's caps.outputs. */
-int plan_result_init(struct plan_result *result, uint32_t cap_outputs);
+/* Same pattern as plan_init(), with the plan's capacities. */
+int plan_result_init(struct plan_result *result, const struct plan_caps *caps);
 void plan_result_deinit(struct plan_result *result);
 
 /* step, status, elapsed_ns and n_outputs become 0. */

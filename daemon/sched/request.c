@@ -19,6 +19,8 @@ int request_new(const struct request_desc *desc, uint32_t max_total,
 	r->uid = desc->uid;
 	r->cookie = desc->cookie;
 	r->sample = desc->sample;
+	r->dist = desc->dist;
+	r->dist_first = desc->dist_first;
 	r->n_tokens = desc->n_tokens;
 	r->n_prompt = desc->n_tokens;
 	r->max_total = max_total;

@@ -49,6 +49,8 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
  * @tokens, @n_tokens: the prompt, >= 1 token, each >= 0; borrowed during sched_add() only
  * @max_tokens: GENERATE: how many at most; 0 until EOS or the context is full
  * @sample: GENERATE: how
+ * @dist: SCORE: what is wanted of the rows from @dist_first on; off is not used
+ * @dist_first: below n_tokens
  * @uid: for fairness
  * @domain: inside which blocks are shared
  * @owner: label of the client's process, for shared_hit_tokens
@@ -62,6 +64,8 @@ struct request_desc {
 	uint32_t n_tokens;
 	uint32_t max_tokens;
 	struct sample_params sample;
+	struct plan_dist dist;
+	uint32_t dist_first;
 	uint32_t uid;
 	uint32_t domain;
 	uint64_t owner;
@@ -102,6 +106,8 @@ struct request {
 	uint64_t started_ns;
 	uint64_t planned;
 	struct sample_params sample;
+	struct plan_dist dist;
+	uint32_t dist_first;
 
 	int32_t *tokens;
 	uint32_t n_tokens;

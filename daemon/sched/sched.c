@@ -37,6 +37,7 @@ static int sched_set_caps(struct sched *sched)
 		.entries = c->max_num_seqs,
 		.outputs = c->max_num_batched_tokens,
 		.zeros = c->max_num_batched_tokens,
+		.dist_words = c->max_dist_words,
 	};
 	if (__builtin_mul_overflow(c->max_num_seqs, seq_blocks, &sched->caps.block_ids))
 		return -EINVAL;
@@ -151,6 +152,10 @@ static int desc_check(const struct sched *sched, const struct request_desc *desc
 	uint64_t n_blocks = ((uint64_t)desc->n_tokens + bt - 1) / bt;
 
 	if (!desc->n_tokens || desc->kind > REQUEST_SCORE)
+		return refuse(ret_refusal, SCHED_INVALID, 0, 0);
+	if (desc->dist.words > sched->config.max_dist_words ||
+	    (desc->dist.words &&
+	     (desc->kind != REQUEST_SCORE || desc->dist_first >= desc->n_tokens)))
 		return refuse(ret_refusal, SCHED_INVALID, 0, 0);
 	if ((uint64_t)desc->n_tokens + n_out > sched->config.max_model_len)
 		return refuse(ret_refusal, SCHED_PROMPT_TOO_LONG, desc->n_tokens,

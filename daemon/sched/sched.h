@@ -65,6 +65,7 @@
  * @max_waiting: requests beyond the running ones that may queue; the sum of both is at most
  *	65,535
  * @block_tokens: tokens per block; as in the prefix index
+ * @max_dist_words: words of distributions that one step may yield; 0: none are asked for
  * @enable_prefix_caching: look for and publish prefixes
  * @eos, @n_eos: tokens that end a sequence
  */
@@ -74,6 +75,7 @@ struct sched_config {
 	uint32_t max_model_len;
 	uint32_t max_waiting;
 	uint32_t block_tokens;
+	uint32_t max_dist_words;
 	bool enable_prefix_caching;
 	int32_t eos[SCHED_MAX_EOS];
 	uint32_t n_eos;
@@ -121,6 +123,8 @@ enum sched_reason {
  * @id, @cookie: which request
  * @token, @logprob: TOKEN, SCORED
  * @position: absolute position of @token in the sequence
+ * @dist: SCORED: what was wanted of the distribution that @token was drawn from; its words
+ *	are in plan_result.dist until the next step. After the last position @token is -1
  * @status: FINISHED with ERROR: -errno
  * @n_prompt, @n_cached, @n_generated: FINISHED: usage in tokens
  */
@@ -133,6 +137,7 @@ struct sched_event {
 	int32_t token;
 	float logprob;
 	uint32_t position;
+	struct plan_dist dist;
 	int status;
 	uint32_t n_prompt;
 	uint32_t n_cached;

@@ -42,17 +42,27 @@ static void add_outputs(struct plan *plan, const struct request *r,
 		first = r->n_scored;
 	}
 	for (uint32_t pos = first; pos < end; pos++) {
-		bool score = r->kind == REQUEST_SCORE;
+		bool score = r->kind == REQUEST_SCORE, last = pos + 1 == r->n_tokens;
+		struct plan_dist dist = {0};
 
-		if (score && pos + 1 == r->n_tokens)
+		if (r->dist.words && pos >= r->dist_first) {
+			dist = r->dist;
+			dist.off = plan->n_dist_words;
+			plan->n_dist_words += dist.words;
+		}
+		if (score && last && !dist.words)
 			return;
 		assert(plan->n_outputs < plan->caps.outputs);
+		assert(plan->n_dist_words <= plan->caps.dist_words);
 		plan->outputs[plan->n_outputs++] = (struct plan_output){
 			.row = e->row0 + (pos - e->pos0),
 			.entry = plan->n_entries,
-			.kind = score ? PLAN_SCORE : PLAN_SAMPLE,
-			.target = score ? r->tokens[pos + 1] : -1,
+			.kind = !score ? PLAN_SAMPLE
+				: last ? PLAN_DIST
+				       : PLAN_SCORE,
+			.target = score && !last ? r->tokens[pos + 1] : -1,
 			.sample = r->sample,
+			.dist = dist,
 			.position = (uint64_t)pos + 1,
 		};
 	}
@@ -110,6 +120,21 @@ static void plan_decodes(struct sched *sched, struct plan *plan)
 	}
 }
 
+/* Cuts rows n_computed .. end - 1 where the step has no room for more distributions. */
+static uint32_t dist_end(const struct plan *plan, const struct request *r, uint32_t end)
+{
+	uint32_t first = r->n_computed, room;
+
+	if (!r->dist.words)
+		return end;
+	if (first < r->n_scored)
+		first = r->n_scored;
+	if (first < r->dist_first)
+		first = r->dist_first;
+	room = (plan->caps.dist_words - plan->n_dist_words) / r->dist.words;
+	return end > first && end - first > room ? first + room : end;
+}
+
 static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r,
 		       uint32_t quota)
 {
@@ -122,7 +147,7 @@ static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r
 		if (end / bt * bt > r->n_computed)
 			end = end / bt * bt;
 	}
-	end = claims_end(sched, plan->step, r, end);
+	end = claims_end(sched, plan->step, r, dist_end(plan, r, end));
 	if (end <= r->n_computed) {
 		sched->counters.deferrals++;
 		return;

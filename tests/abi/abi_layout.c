@@ -337,5 +337,14 @@ int main(void)
 	FIELD(kvc_ring_opts, cq_entries);
 	FIELD(kvc_ring_opts, in_bytes);
 	FIELD(kvc_ring_opts, out_bytes);
+	VALUE(KVD_MAX_TOP);
+	VALUE(KVD_TOP_ALL);
+	VALUE(KVD_FEATURE_SCORE_TOP);
+	FIELD(kvc_top, size);
+	FIELD(kvc_top, top);
+	FIELD(kvc_top, first);
+	FIELD(kvc_top, ids);
+	FIELD(kvc_top, logprobs);
+	FIELD(kvc_top, cap);
 	return 0;
 }

@@ -89,7 +89,7 @@ static void bench_init(struct bench *b, uint32_t n_seqs, uint32_t n_rows,
 	check(!sched_new(&config, &b->pool, &b->index, &b->sched), "sched_new");
 	sched_plan_caps(b->sched, &caps);
 	check(!plan_init(&b->plan, &caps), "plan_init");
-	check(!plan_result_init(&b->result, caps.outputs), "plan_result_init");
+	check(!plan_result_init(&b->result, &caps), "plan_result_init");
 }
 
 static void bench_deinit(struct bench *b)

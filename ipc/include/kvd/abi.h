@@ -47,6 +47,7 @@ extern "C" {
 #define KVD_MAX_STOP_LEN      256u        /* bytes of one stop string, at least 1 */
 #define KVD_MAX_CHAT_MESSAGES 1024u       /* messages of one CHAT input */
 #define KVD_MAX_CHAT_ROLE_LEN 64u         /* bytes of one role name, at least 1 */
+#define KVD_MAX_TOP           256u        /* alternatives of one position of a SCORE */
 
 /* ------------------------------------------------------------------------
  * Rings.
@@ -261,6 +262,18 @@ enum kvd_op {
 	 * and NO_BOS. For n tokens the output is u32 ids[n], then f32
 	 * logprobs[n], 8n bytes; logprobs[0] is 0. res = n. out_len too small:
 	 * -ENOBUFS, nothing written, usage.detail = the bytes it takes.
+	 *
+	 * arg = top | first << 32 asks for more (KVD_FEATURE_SCORE_TOP): what
+	 * else could have followed each token from position first on, that is
+	 * the distribution of the token after it, for m = n - first positions;
+	 * the last of them looks beyond the input. After the 8n bytes above
+	 * come, with top in 1..KVD_MAX_TOP, the likeliest tokens of each
+	 * position, likeliest first (the lower id among equals):
+	 *     u32 ids[m][top], f32 logprobs[m][top]
+	 * and with top = KVD_TOP_ALL the logprobs of the whole vocabulary:
+	 *     f32 logprobs[m][n_vocab]
+	 * They are written while the request runs. -EINVAL: first is not below
+	 * n, top is above KVD_MAX_TOP or n_vocab, or first without top.
 	 */
 	KVD_OP_SCORE = 2,
 
@@ -300,6 +313,9 @@ enum kvd_op {
 #define KVD_SQE_NO_BOS (1u << 1)
 /* DETOKENIZE: special tokens give no text. */
 #define KVD_SQE_SKIP_SPECIAL (1u << 2)
+
+/* SCORE: every token of the vocabulary, in the order of ids. */
+#define KVD_TOP_ALL 0xffffffffu
 
 /* What lies at in_off. */
 enum kvd_input {

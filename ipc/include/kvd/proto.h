@@ -136,6 +136,8 @@ struct kvd_msg_hello {
 #define KVD_FEATURE_FORK     (1ull << 3) /* kept: n > 1, FORK */
 #define KVD_FEATURE_KV       (1ull << 4) /* kept: SPACE_OPEN, KV_* */
 #define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
+#define KVD_FEATURE_SCORE_TOP                                                            \
+	(1ull << 6) /* arg of SCORE: alternatives of each position */
 
 /**
  * struct kvd_model_info - the model that the daemon serves

@@ -353,18 +353,50 @@ static void step_job(struct fake_ring *r, struct job *j)
 	post(r, &cqe);
 }
 
+/*
+ * Alternatives of position i: place j holds token (i + j) mod 256 with logprob -j. @out
+ * is behind the scores of @n tokens; with @top all, place j belongs to token j.
+ */
+static void alternatives(uint8_t *out, uint32_t n, uint32_t top, uint32_t first)
+{
+	bool all = top == KVD_TOP_ALL;
+	uint32_t each = all ? 256 : top, i, j, id;
+	float logprob;
+
+	for (i = first; i < n; i++) {
+		for (j = 0; j < each; j++) {
+			id = (i + j) % 256;
+			logprob = -(float)j;
+			if (!all)
+				memcpy(out + 4 * ((i - first) * each + j), &id, 4);
+			memcpy(out + 4 * ((all ? 0 : (n - first) * each) +
+					  (i - first) * each + j),
+			       &logprob, 4);
+		}
+	}
+}
+
 /* SCORE, TOKENIZE, DETOKENIZE over bytes. */
 static void convert(struct fake_ring *r, const struct kvd_sqe *sqe)
 {
 	const uint8_t *in = ring_daemon_in(&r->ring, sqe->in_off, sqe->in_len);
 	bool ids = sqe->input == KVD_INPUT_TOKENS;
 	uint32_t n = ids ? sqe->in_len / 4 : sqe->in_len, i, id, each;
+	uint32_t top = (uint32_t)sqe->arg, first = (uint32_t)(sqe->arg >> 32);
+	uint64_t need;
 	float logprob;
 	uint8_t *out;
 
 	each = sqe->opcode == KVD_OP_SCORE ? 8 : sqe->opcode == KVD_OP_TOKENIZE ? 4 : 1;
-	if (sqe->out_len < (uint64_t)n * each) {
-		finish(r, sqe->user_data, -ENOBUFS, (uint64_t)n * each, 0, n);
+	need = (uint64_t)n * each;
+	if (top && first >= n) {
+		finish(r, sqe->user_data, -EINVAL, 0, 0, n);
+		return;
+	}
+	if (top)
+		need += (uint64_t)(n - first) * (top == KVD_TOP_ALL ? 1024 : 8 * top);
+	if (sqe->out_len < need) {
+		finish(r, sqe->user_data, -ENOBUFS, need, 0, n);
 		return;
 	}
 	out = ring_daemon_out(&r->ring, sqe->out_off, sqe->out_len);
@@ -382,6 +414,8 @@ static void convert(struct fake_ring *r, const struct kvd_sqe *sqe)
 		if (sqe->opcode == KVD_OP_SCORE)
 			memcpy(out + 4 * (n + i), &logprob, 4);
 	}
+	if (top)
+		alternatives(out + 8 * (size_t)n, n, top, first);
 	finish(r, sqe->user_data, (int)n, 0, 0, n);
 }
 

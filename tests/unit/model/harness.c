@@ -46,9 +46,10 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 		.entries = n_seqs,
 		.outputs = max_rows,
 		.block_ids = n_seqs * h->blocks_per_seq,
+		.dist_words = HARNESS_DIST_ROWS * h->llama.params.n_vocab,
 	};
 	if (runner_init(&h->runner, &h->llama, h->pool, &caps) ||
-	    plan_init(&h->plan, &caps) || plan_result_init(&h->result, caps.outputs))
+	    plan_init(&h->plan, &caps) || plan_result_init(&h->result, &caps))
 		die("cannot set up the runner");
 }
 

@@ -15,6 +15,9 @@
 #include "daemon/model/runner.h"
 #include "daemon/sched/plan.h"
 
+/* Whole distributions that one step of the harness may yield. */
+#define HARNESS_DIST_ROWS 16
+
 struct harness {
 	struct kv_device *dev;
 	struct kv_props props;

@@ -294,6 +294,71 @@ START_TEST(refuses_models_by_name)
 }
 END_TEST
 
+/* A row's distribution: the scores of its tokens stand in it, it sums up to one, and the
+ * likeliest are those of a sort. */
+START_TEST(distributions_agree_with_scores)
+{
+	struct image im = tiny_model(GGUF_TENSOR_Q4_1, 0, 5);
+	enum { N = 6 };
+	int32_t tokens[N];
+	struct harness h;
+	uint32_t n_vocab;
+
+	random_tokens(tokens, N, 3);
+	open_tiny(&h, &im, KV_CPU_ALL, 1, 1);
+	n_vocab = h.llama.params.n_vocab;
+	for (uint32_t top = 0; top <= 5; top += 5) {
+		struct plan_dist dist = {.top = top ? top : PLAN_DIST_ALL,
+					 .words = top ? 2 * top : n_vocab};
+		static float want[N][512];
+
+		harness_begin(&h);
+		harness_rows(&h, 0, tokens, 0, N);
+		for (uint32_t i = 0; i < N; i++) {
+			struct plan_output *o = &h.plan.outputs[i];
+
+			if (i + 1 < N)
+				harness_score(&h, i, tokens[i + 1]);
+			else
+				harness_sample(&h, i, NULL);
+			if (i + 1 == N)
+				o->kind = PLAN_DIST;
+			o->dist = dist;
+			o->dist.off = h.plan.n_dist_words;
+			h.plan.n_dist_words += dist.words;
+		}
+		harness_run(&h);
+		ck_assert_int_eq(h.result.outputs[N - 1].token, -1);
+		for (uint32_t i = 0; i < N; i++) {
+			const uint32_t *words = h.result.dist + i * dist.words;
+			const float *lp = (const float *)(const void *)words;
+			double sum = 0;
+
+			if (top) {
+				lp += top;
+				for (uint32_t k = 0; k < top; k++) {
+					ck_assert_float_eq(lp[k], want[i][words[k]]);
+					ck_assert(!k || lp[k] <= lp[k - 1]);
+				}
+				for (uint32_t t = 0; t < n_vocab; t++)
+					sum += want[i][t] > lp[top - 1];
+				ck_assert_double_le(sum, top - 1);
+				continue;
+			}
+			memcpy(want[i], lp, n_vocab * sizeof(float));
+			for (uint32_t t = 0; t < n_vocab; t++)
+				sum += exp((double)lp[t]);
+			ck_assert_double_eq_tol(sum, 1, 1e-5);
+			if (i + 1 < N)
+				ck_assert_float_eq(lp[tokens[i + 1]],
+						   h.result.outputs[i].logprob);
+		}
+	}
+	harness_deinit(&h);
+	image_free(&im);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("runner");
@@ -306,6 +371,7 @@ int main(void)
 	tcase_add_loop_test(tc, bits_do_not_depend_on_the_batch, 3, 5);
 	tcase_add_test(tc, draws_do_not_depend_on_the_batch);
 	tcase_add_test(tc, odd_plans);
+	tcase_add_test(tc, distributions_agree_with_scores);
 	tcase_add_test(tc, fingerprint_sees_one_bit);
 	tcase_add_test(tc, refuses_models_by_name);
 	suite_add_tcase(suite, tc);

@@ -3,6 +3,7 @@
  * outcome is too. */
 #include <check.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "daemon/model/sampler.h"
@@ -110,6 +111,34 @@ START_TEST(uniform_by_seed_and_position)
 }
 END_TEST
 
+START_TEST(top_is_the_head_of_a_sort)
+{
+	enum { N = 300 };
+	struct sampler sampler;
+	float logits[N];
+	uint32_t ids[N];
+
+	ck_assert_int_eq(sampler_init(&sampler, N), 0);
+	for (int i = 0; i < N; i++)
+		logits[i] = (float)((i * 37) % 50);
+	for (uint32_t n = 1; n <= N; n += 23) {
+		bool taken[N] = {false};
+
+		sampler_top(&sampler, logits, n, ids);
+		for (uint32_t k = 0; k < n; k++) {
+			uint32_t best = N;
+
+			for (uint32_t i = 0; i < N; i++)
+				if (!taken[i] && (best == N || logits[i] > logits[best]))
+					best = i;
+			ck_assert_uint_eq(ids[k], best);
+			taken[best] = true;
+		}
+	}
+	sampler_deinit(&sampler);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("sampler");
@@ -120,6 +149,7 @@ int main(void)
 	tcase_add_test(tc, shares);
 	tcase_add_test(tc, ties_go_to_the_lower_id);
 	tcase_add_test(tc, uniform_by_seed_and_position);
+	tcase_add_test(tc, top_is_the_head_of_a_sort);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

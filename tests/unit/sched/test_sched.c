@@ -29,6 +29,7 @@ static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
 		.max_model_len = max_len,
 		.max_waiting = 64,
 		.block_tokens = BT,
+		.max_dist_words = 100,
 		.enable_prefix_caching = true,
 		.eos = {EOS},
 		.n_eos = 1,
@@ -41,7 +42,7 @@ static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
 	ck_assert_int_eq(sched_new(&config, &f->pool, &f->index, &f->sched), 0);
 	sched_plan_caps(f->sched, &caps);
 	ck_assert_int_eq(plan_init(&f->plan, &caps), 0);
-	ck_assert_int_eq(plan_result_init(&f->result, caps.outputs), 0);
+	ck_assert_int_eq(plan_result_init(&f->result, &caps), 0);
 }
 
 static void teardown(struct fixture *f)
@@ -86,9 +87,9 @@ static uint32_t plan(struct fixture *f, int32_t token)
 	f->result.step = f->plan.step;
 	f->result.n_outputs = f->plan.n_outputs;
 	for (uint32_t i = 0; i < f->plan.n_outputs; i++)
-		f->result.outputs[i].token = f->plan.outputs[i].kind == PLAN_SCORE
-						     ? f->plan.outputs[i].target
-						     : token;
+		f->result.outputs[i].token = f->plan.outputs[i].kind == PLAN_SAMPLE
+						     ? token
+						     : f->plan.outputs[i].target;
 	return n;
 }
 
@@ -314,6 +315,47 @@ START_TEST(score_computes_every_row)
 }
 END_TEST
 
+START_TEST(distributions_are_spread_over_steps)
+{
+	static const uint32_t want_rows[] = {15, 10, 10, 5};
+	struct request_desc d;
+	struct fixture f;
+	uint32_t position = 5, n, id;
+	const struct sched_event *e;
+
+	setup(&f, 20, 4, 64, 100);
+	d = desc(&f, 40, 1);
+	d.kind = REQUEST_SCORE;
+	d.dist = (struct plan_dist){.top = 5, .words = 10};
+	d.dist_first = 5;
+	id = add(&f, &d);
+	for (size_t i = 0; i < sizeof(want_rows) / sizeof(want_rows[0]); i++) {
+		/* a hundred words a step: ten positions */
+		ck_assert_uint_eq(plan(&f, 0), want_rows[i]);
+		ck_assert_uint_eq(rows_of(&f, id), want_rows[i]);
+		complete(&f);
+		e = sched_events(f.sched, &n);
+		for (uint32_t k = 0, row = 0; k < n; k++) {
+			if (e[k].kind != SCHED_SCORED || !e[k].dist.words)
+				continue;
+			ck_assert_uint_eq(e[k].position, ++position);
+			ck_assert_uint_eq(e[k].dist.off, 10 * row++);
+			ck_assert_int_eq(e[k].token, position < 40 ? f.tokens[0] : -1);
+		}
+		sched_clear_events(f.sched);
+	}
+	ck_assert_uint_eq(position, 40);
+	ck_assert_ptr_null(sched_get(f.sched, id));
+	/* more than a step can ever hold, and a first position that is none */
+	d.dist.words = 101;
+	ck_assert_int_eq(sched_add(f.sched, &d, 0, &id, NULL), SCHED_INVALID);
+	d.dist.words = 10;
+	d.dist_first = 40;
+	ck_assert_int_eq(sched_add(f.sched, &d, 0, &id, NULL), SCHED_INVALID);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(second_hits_while_first_decodes)
 {
 	struct request_desc d;
@@ -455,6 +497,7 @@ int main(void)
 	tcase_add_test(tc, long_prompt_does_not_hold_up_short_ones);
 	tcase_add_test(tc, ends);
 	tcase_add_test(tc, score_computes_every_row);
+	tcase_add_test(tc, distributions_are_spread_over_steps);
 	tcase_add_test(tc, second_hits_while_first_decodes);
 	tcase_add_test(tc, paused_one_yields_its_blocks);
 	tcase_add_test(tc, pins_cannot_hang_a_request);

@@ -153,7 +153,7 @@ static void sim_init(struct sim *sim, uint64_t seed)
 			 0);
 	sched_plan_caps(sim->sched, &caps);
 	ck_assert_int_eq(plan_init(&sim->plan, &caps), 0);
-	ck_assert_int_eq(plan_result_init(&sim->result, caps.outputs), 0);
+	ck_assert_int_eq(plan_result_init(&sim->result, &caps), 0);
 	sim->mem = calloc((size_t)sim->n_blocks * sim->bt, sizeof(*sim->mem));
 	sim->mem_domain = malloc(sim->n_blocks * sizeof(*sim->mem_domain));
 	ck_assert(sim->mem && sim->mem_domain);
