@@ -28,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.environ.get("KVD_BUILD", os.path.join(ROOT, "build")))
 KVD = os.environ.get("KVD_TEST_DAEMON", os.path.join(BUILD, "daemon", "kvd"))
 KVCTL = os.path.join(BUILD, "client", "kvctl", "kvctl")
+PROBE = os.path.join(BUILD, "tests", "system", "probe")
 HOSTILE = os.path.join(BUILD, "tests", "system", "hostile")
 SHARED = os.environ.get("KVD_SHARED", os.path.join(os.path.dirname(ROOT), "shared"))
 MODEL = os.environ.get("KVD_MODEL") or os.path.join(
@@ -247,6 +248,18 @@ class Daemon:
         line = child.stdout.readline()
         assert line in (b"submitted\n", b"connected\n"), f"hostile {verb} said {line!r}"
         return child
+
+    def spawn_probe(self, what, time_s=600.0, interval_us=500):
+        """Start an honest client that times NOPs ("nop") or statistics ("stats")."""
+        return self.spawn([PROBE, what, str(time_s), str(interval_us), str(self.process.pid)],
+                          stdout=PIPE)
+
+    def probed(self, child):
+        """Stop a probe. Its times in microseconds; see probe.c."""
+        child.terminate()
+        out = child.communicate(timeout=60)[0]
+        equal(child.returncode, OK, "exit status of the probe")
+        return json.loads(out)
 
     def spawn_generate(self, prompt, **options):
         """Start a client process; its answer is read by answer()."""

@@ -3,6 +3,7 @@
 """Clients that die, vanish or hold still: what they held comes back, others notice nothing."""
 import os
 import random
+import statistics
 import subprocess
 import sys
 import threading
@@ -104,6 +105,25 @@ def die_with_full_submission(d, rng):
     return child
 
 
+# Of the neighbour's one request: a prompt of 20 words and 32 tokens, rounded up.
+NEIGHBOUR_BLOCKS = 8
+
+
+def time_to_base(d, pid):
+    """Seconds until a client just killed and all that it held are gone from the daemon's
+    own accounting, but for the neighbour's one request."""
+    begin = time.monotonic()
+
+    def gone():
+        stats = d.stats()
+        return (stats["requests"]["running"] <= 1 and stats["requests"]["waiting"] == 0 and
+                stats["cache"]["blocks_active"] <= NEIGHBOUR_BLOCKS and
+                pid not in [c["pid"] for c in d.clients()])
+
+    until(gone, grace(), lambda: f"what a killed client held is gone: {d.stats()}")
+    return time.monotonic() - begin
+
+
 DEATHS = [die_in_prefill, die_in_decode, die_with_full_queue, die_with_full_submission]
 
 
@@ -116,14 +136,14 @@ def test_a_hundred_kills():
         neighbour = Neighbour(d)
         time.sleep(0.5)
         base = base_of(d)
+        times = []
         with neighbour:
             for i in range(kvdtest.rounds(100)):
                 child = DEATHS[i % len(DEATHS)](d, rng)
                 kill(child)
-                until(lambda gone=child.pid: gone not in [c["pid"] for c in d.clients()], grace(),
-                      f"the client killed in round {i} is gone from the list")
-                until(lambda: d.stats()["requests"]["running"] <= 1, grace(),
-                      lambda n=i: f"requests of the client killed in round {n} ended: {d.stats()}")
+                times.append(time_to_base(d, child.pid))
+        print(f"# from kill -9 to base, two kvctl to see it included: median "
+              f"{statistics.median(times) * 1e3:.0f} ms, worst {max(times) * 1e3:.0f} ms")
         print(f"# the neighbour was answered {neighbour.count} times meanwhile")
         back_at(d, base)
         grown = d.rss() - base["rss"]
@@ -135,39 +155,29 @@ def test_a_hundred_kills():
 
 @limit(300)
 def test_sixteen_die_at_once():
-    """The daemon answers all the while (case 18)."""
-    times = []
-    stop = threading.Event()
+    """Every question is answered within 100 ms all the while (case 18).
 
-    def poll(d):
-        while not stop.is_set():
-            begin = time.monotonic()
-            d.stats()
-            times.append(time.monotonic() - begin)
-
+    Not counted is how long the daemon's loop and the one who asks wait for a CPU, on a
+    machine that is busy generating and perhaps with other things."""
     with Daemon(POOL) as d:
         base = base_of(d)
-        poller = threading.Thread(target=poll, args=(d,))
-        poller.start()
-        try:
-            for turn in range(5):
-                children = [d.spawn_generate(prose(100, 100 * turn + i), tokens=300)
-                            for i in range(16)]
-                until(lambda: d.stats()["requests"]["running"] >= 8, 30, "requests run")
-                for child in children:
-                    child.kill()
-                for child in children:
-                    child.wait()
-                    child.stderr.close()
-                    child.out.close()
-        finally:
-            stop.set()
-            poller.join()
-        times.sort()
-        print(f"# {len(times)} times stats: median {times[len(times) // 2] * 1e3:.1f} ms, "
-              f"worst {times[-1] * 1e3:.1f} ms")
-        # Most of it is the start of a process, on a machine that is busy generating.
-        assert SANITIZED or times[len(times) // 2] < 0.1, "stats does not answer within 100 ms"
+        probe = d.spawn_probe("stats", interval_us=100)
+        for turn in range(5):
+            children = [d.spawn_generate(prose(100, 100 * turn + i), tokens=300)
+                        for i in range(16)]
+            until(lambda: d.stats()["requests"]["running"] >= 8, 30, "requests run")
+            for child in children:
+                child.kill()
+            for child in children:
+                child.wait()
+                child.stderr.close()
+                child.out.close()
+        got = d.probed(probe)
+        print(f"# {got['n']} times stats: median {got['p50_us'] / 1e3:.2f} ms, "
+              f"worst {got['max_us'] / 1e3:.1f} ms, "
+              f"worst without waiting for a CPU {got['served_max_us'] / 1e3:.2f} ms")
+        if os.path.exists("/proc/self/schedstat") and not SANITIZED:
+            assert got["served_max_us"] < 100e3, "stats was not answered within 100 ms"
         back_at(d, base)
 
 
