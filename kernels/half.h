@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Conversions between float and the two 16-bit float types, in plain C. Pure functions.
+ * Conversions between float and the 16-bit and 8-bit float types, in plain C. Pure functions.
  * Rounding is to nearest, ties to even, denormals are kept, NaN stays NaN (quiet, payload
  * cut off): the same bits as F16C instructions give.
  */
@@ -68,6 +68,32 @@ static inline uint16_t kv_half_from_float(float f)
 static inline float kv_bf16_to_float(uint16_t b)
 {
 	return kv_float_from_bits((uint32_t)b << 16);
+}
+
+/*
+ * e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinity, 0x7f is NaN, the
+ * largest is 448. Source: Micikevicius et al., "FP8 formats for deep learning". Moved up by
+ * seven bits it is a half of 1/256 of its value, denormals included.
+ */
+static inline uint16_t kv_half_from_e4m3(uint8_t code)
+{
+	return (uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7);
+}
+
+/* To nearest, ties to even, past 448 to 448. f is no NaN. The sum with 2^14 leaves multiples
+ * of 2^-9, which the denormals are, in the low mantissa bits. */
+static inline uint8_t kv_e4m3_from_float(float f)
+{
+	uint32_t u = kv_float_bits(f), sign = u >> 24 & 0x80;
+
+	u &= 0x7fffffff;
+	if (u >= 0x43e00000) /* 448 */
+		return (uint8_t)(sign | 0x7e);
+	if (u < 0x3c800000) /* below 2^-6 */
+		return (uint8_t)(sign |
+				 (kv_float_bits(kv_float_from_bits(u) + 0x1p14f) & 0xff));
+	u += 0x7ffff + (u >> 20 & 1);
+	return (uint8_t)(sign | ((u >> 20) - (120u << 3)));
 }
 
 #endif

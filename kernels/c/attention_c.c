@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over one span, the reference. Formulas: kernels/cpu/ops.h. */
+/* Attention over fp16 planes, open blocks, merging of spans, the reference. Formulas: kernels/cpu/ops.h. */
 #include <math.h>
 
 #include "kernels/c/c.h"
@@ -93,6 +93,39 @@ void kv_softmax_c(const struct kv_span *sp)
 		}
 		sp->max[i] = max;
 		sp->sum[i] = kv_tree_sum_c(lanes);
+	}
+}
+
+void kv_scores_own_c(const struct kv_span *sp)
+{
+	for (uint32_t i = 0; i < sp->n_q; i++) {
+		for (uint32_t t = sp->n_code[i]; t < sp->n_tok[i]; t++) {
+			const uint16_t *k = sp->own_k[i] + (t - sp->n_code[i]);
+			float s = 0;
+
+			for (uint32_t d = 0; d < sp->head_dim; d++)
+				s = kv_fma_c(sp->q_row[i][d],
+					     kv_half_to_float(k[d * sp->block_tokens]),
+					     s);
+			sp->s[i * KV_SPAN + t] = s;
+		}
+	}
+}
+
+void kv_sums_own_c(const struct kv_span *sp)
+{
+	uint32_t hd = sp->head_dim;
+
+	for (uint32_t i = 0; i < sp->n_q; i++) {
+		float *o = sp->o + i * hd;
+
+		for (uint32_t t = sp->n_code[i]; t < sp->n_tok[i]; t++) {
+			const uint16_t *v = sp->own_v[i] + (t - sp->n_code[i]) * hd;
+			float e = sp->s[i * KV_SPAN + t];
+
+			for (uint32_t d = 0; d < hd; d++)
+				o[d] = kv_fma_c(e, kv_half_to_float(v[d]), o[d]);
+		}
 	}
 }
 
