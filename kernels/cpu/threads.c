@@ -23,6 +23,12 @@
  * sleeps while wake_seq is what it was; the publisher stores the word, steps wake_seq, then
  * looks at n_sleepers. All four are sequentially consistent, so one of the two sees the
  * other.
+ *
+ * Stepping aside. A woken thread may be put on the CPU of the one that woke it, as other
+ * threads of the process hold the remaining CPUs for a moment. It then takes turns with the
+ * caller, each spinning for the other, until the kernel balances its load: many steps later.
+ * So a thread that finds itself on the caller's CPU moves away, once, by narrowing and
+ * widening its affinity. No thread stays bound.
  */
 struct threads {
 	_Alignas(64) _Atomic uint64_t
@@ -35,9 +41,12 @@ struct threads {
 	_Alignas(64) _Atomic uint32_t wake_seq;
 	_Atomic uint32_t n_sleepers;
 	_Atomic bool stop;
+	_Atomic int caller_cpu; /* relaxed: a hint, -1 outside threads_run() */
 	uint32_t n_threads, n_started;
 	uint64_t spin_ns;
 	bool affinity;
+	bool step_aside;
+	cpu_set_t usable; /* of the thread that made the others; constant */
 	pthread_t ids[KV_MAX_THREADS];
 	struct threads_start {
 		struct threads *threads;
@@ -91,12 +100,28 @@ static void work(struct threads *t, uint32_t thread)
 	}
 }
 
+/* See the head of this file. Failing is harmless: the threads then take turns. */
+static void step_aside(struct threads *t)
+{
+	int cpu = sched_getcpu();
+	cpu_set_t set;
+
+	if (cpu < 0 || cpu != atomic_load_explicit(&t->caller_cpu, memory_order_relaxed))
+		return;
+	set = t->usable;
+	CPU_CLR(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) == 0)
+		sched_setaffinity(0, sizeof(t->usable), &t->usable);
+}
+
 /* Spin until there is a unit to claim. Return: false when the time is up. */
 static bool spin_for_unit(struct threads *t)
 {
 	uint64_t end = now_ns() + t->spin_ns;
 
 	do {
+		if (t->step_aside)
+			step_aside(t);
 		for (int i = 0; i < 32; i++) {
 			if (has_unit(atomic_load_explicit(&t->claim,
 							  memory_order_relaxed)) ||
@@ -124,6 +149,8 @@ static void *thread_main(void *arg)
 		if (!has_unit(atomic_load(&t->claim)) && !atomic_load(&t->stop))
 			futex_wait(&t->wake_seq, seq);
 		atomic_fetch_sub(&t->n_sleepers, 1);
+		if (t->step_aside)
+			step_aside(t);
 	}
 	return NULL;
 }
@@ -151,7 +178,6 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 		struct threads **ret_threads)
 {
 	struct threads *t;
-	cpu_set_t usable;
 	sigset_t all, old;
 
 	if (n_threads == 0 || n_threads > KV_MAX_THREADS)
@@ -164,9 +190,12 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 		.n_started = 1,
 		.spin_ns = (uint64_t)spin_us * 1000,
 		.affinity = affinity,
+		.caller_cpu = -1,
 	};
-	CPU_ZERO(&usable);
-	sched_getaffinity(0, sizeof(usable), &usable);
+	CPU_ZERO(&t->usable);
+	sched_getaffinity(0, sizeof(t->usable), &t->usable);
+	/* With more threads than CPUs there is nowhere to go. */
+	t->step_aside = !affinity && n_threads <= (uint32_t)CPU_COUNT(&t->usable);
 
 	/* Signals belong to the program's own threads. */
 	sigfillset(&all);
@@ -177,7 +206,7 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 			break;
 		t->n_started++;
 		if (affinity)
-			bind_thread(t, i, &usable);
+			bind_thread(t, i, &t->usable);
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (t->n_started != n_threads) {
@@ -237,6 +266,7 @@ void threads_run(struct threads *t, threads_fn *fn, void *arg, uint32_t n_units)
 			fn(arg, i, 0);
 		return;
 	}
+	atomic_store_explicit(&t->caller_cpu, sched_getcpu(), memory_order_relaxed);
 	t->fn = fn;
 	t->arg = arg;
 	atomic_store_explicit(&t->n_done, 0, memory_order_relaxed);
@@ -246,4 +276,5 @@ void threads_run(struct threads *t, threads_fn *fn, void *arg, uint32_t n_units)
 		futex_wake(&t->wake_seq, KV_MAX_THREADS);
 	work(t, 0);
 	wait_done(t, n_units);
+	atomic_store_explicit(&t->caller_cpu, -1, memory_order_relaxed);
 }

@@ -154,6 +154,14 @@ INLINE void byte_group(const struct kv_gemm *g, struct form form, __m512 f[][2],
 	}
 }
 
+/* With one row the weights come from memory once; the CPU's own prefetchers stop at pages
+ * and start anew at each. Reading past the end of a weight is harmless. */
+INLINE void read_ahead(const uint8_t *rec, size_t record)
+{
+	for (size_t at = 0; at < record; at += 64)
+		_mm_prefetch((const char *)rec + 4096 + at, _MM_HINT_T0);
+}
+
 /* rows rows from m against byte codes; record: bytes from one group's scales to the next. */
 INLINE void byte_tile(const struct kv_gemm *g, struct form form, const uint8_t *codes,
 		      size_t codes_step, const uint8_t *scales, size_t record, uint32_t m,
@@ -168,6 +176,8 @@ INLINE void byte_tile(const struct kv_gemm *g, struct form form, const uint8_t *
 	for (int r = 0; r < rows; r++)
 		f[r][0] = f[r][1] = _mm512_setzero_ps();
 	for (uint32_t i = 0; i < n_groups; i++) {
+		if (rows == 1)
+			read_ahead(codes, codes_step);
 		byte_group(g, form, f, rows, codes, scales, act, m, i, 0);
 		if (form.halves)
 			byte_group(g, form, f, rows, codes, scales, act, m, i, 1);
@@ -205,6 +215,8 @@ INLINE void nib_tile(const struct kv_gemm *g, struct form form, size_t record, u
 		f[r][0] = f[r][1] = _mm512_setzero_ps();
 	for (uint32_t i = 0; i < n_groups; i++) {
 		__m512i hi[NIB_TILE_ROWS][2], lo[NIB_TILE_ROWS][2];
+
+		read_ahead(rec, record);
 
 		for (int r = 0; r < rows; r++) {
 			__m512i z = _mm512_setzero_si512();
