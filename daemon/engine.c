@@ -128,6 +128,13 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 		usage.finish_reason = KVD_FINISH_ERROR;
 		res = event->status == -ENOSPC ? KVD_E_POOL : KVD_E_DEVICE;
 		engine->n_failed++;
+		/* A step that failed as a whole has its line already. */
+		if (event->status == -EIO && engine->result.status == 0)
+			log_event(LOG_ERR,
+				  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
+					     .error = event->status),
+				  "logits of a request were not finite; it ends with an "
+				  "error");
 	} else {
 		if (op->opcode == KVD_OP_SCORE)
 			res = engine_deliver_scores(op);

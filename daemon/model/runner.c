@@ -330,7 +330,10 @@ static int runner_output(struct runner *r, const struct plan_output *out,
 	int32_t token = (int32_t)stat->argmax;
 	int err;
 
-	if (out->kind == PLAN_SCORE) {
+	if (!isfinite(stat->lse)) {
+		token = -1;
+		logit = NAN;
+	} else if (out->kind == PLAN_SCORE) {
 		token = out->target;
 		logit = stat->target;
 	} else if (out->kind == PLAN_DIST) {
@@ -346,7 +349,9 @@ static int runner_output(struct runner *r, const struct plan_output *out,
 		logit = r->logits_row[token];
 	}
 	*ret = (struct plan_output_result){token, logit - stat->lse};
-	return isfinite(ret->logprob) ? 0 : -EDOM;
+	if (!isfinite(ret->logprob))
+		*ret = (struct plan_output_result){-1, NAN};
+	return 0;
 }
 
 /* Logits and outputs; rows of x are in the order of the outputs. */

@@ -2,6 +2,8 @@
 #include "daemon/sched/state.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <math.h>
 
 static bool token_is_eos(const struct sched *sched, int32_t token)
 {
@@ -48,6 +50,16 @@ static enum sched_reason apply_sample(struct sched *sched, struct request *r,
 	return SCHED_REASON_NONE;
 }
 
+/* Whether all outputs of an entry, from @output on, came to a number. */
+static bool outputs_finite(const struct plan *plan, const struct plan_result *result,
+			   uint32_t entry, uint32_t output)
+{
+	for (; output < plan->n_outputs && plan->outputs[output].entry == entry; output++)
+		if (isnan(result->outputs[output].logprob))
+			return false;
+	return true;
+}
+
 static void complete_entry(struct sched *sched, const struct plan *plan,
 			   const struct plan_result *result, uint32_t entry,
 			   uint32_t *output)
@@ -55,18 +67,20 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 	const struct plan_entry *e = &plan->entries[entry];
 	struct request *r = sched_request(sched, e->seq_id);
 	enum sched_reason reason = SCHED_REASON_NONE;
+	bool finite = outputs_finite(plan, result, entry, *output);
 
 	assert(r && r->planned == plan->step && r->n_computed == e->pos0);
 	r->n_computed += e->n_rows;
-	/* what a cancelled request has computed is as good as any */
-	if (!r->uncached)
+	/* what a cancelled request has computed is as good as any, but for what led to logits
+	 * that are no numbers: others shall compute that for themselves */
+	if (!r->uncached && finite)
 		seq_publish(&r->table, sched->index, &r->chain, r->tokens, r->n_computed);
 	for (; *output < plan->n_outputs; ++*output) {
 		const struct plan_output *o = &plan->outputs[*output];
 
 		if (o->entry != entry)
 			break;
-		if (r->cancelled)
+		if (r->cancelled || !finite)
 			continue;
 		if (o->kind == PLAN_SAMPLE) {
 			reason = apply_sample(sched, r, o, &result->outputs[*output]);
@@ -77,10 +91,12 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 	}
 	if (r->cancelled)
 		reason = SCHED_REASON_CANCELLED;
+	else if (!finite)
+		reason = SCHED_REASON_ERROR;
 	else if (r->kind == REQUEST_SCORE && r->n_computed == r->n_tokens)
 		reason = SCHED_REASON_STOP;
 	if (reason != SCHED_REASON_NONE)
-		sched_finish(sched, r, reason, 0);
+		sched_finish(sched, r, reason, reason == SCHED_REASON_ERROR ? -EIO : 0);
 }
 
 static void fail_entries(struct sched *sched, const struct plan *plan, int status)

@@ -194,7 +194,8 @@ struct plan {
 /**
  * struct plan_output_result - what one output of the plan came to
  * @token: the drawn token, or the target
- * @logprob: its natural-log probability, finite
+ * @logprob: its natural-log probability, finite; or NaN when the row's logits are not, which
+ *	ends the request of this row and no other
  */
 struct plan_output_result {
 	int32_t token;

@@ -507,7 +507,8 @@ enum kvd_finish {
 #define KVD_E_EMPTY (-4107)
 /* The request can never fit the block pool; detail = tokens that would. */
 #define KVD_E_POOL (-4108)
-/* The device or its worker failed; the request may be tried again. */
+/* The device or its worker failed, or made no finite number of this request's logits; the
+ * request may be tried again. */
 #define KVD_E_DEVICE (-4109)
 /* More requests in flight on this ring than allowed; detail = the limit. */
 #define KVD_E_BUSY (-4110)

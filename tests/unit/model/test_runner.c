@@ -203,6 +203,59 @@ START_TEST(odd_plans)
 }
 END_TEST
 
+/* Logits that are no numbers fail their own row; the bits of the others stay. */
+START_TEST(one_row_without_numbers)
+{
+	struct image im = tiny_model(GGUF_TENSOR_F32, 0, 6);
+	const float inf = INFINITY;
+	const struct gguf_tensor *table;
+	const struct plan_output_result *out;
+	struct plan_output_result alone[2];
+	int32_t good[12], bad[12];
+	struct gguf_error err;
+	struct gguf *gguf;
+	struct harness h;
+	size_t len;
+
+	random_tokens(good, 12, 4);
+	for (int i = 0; i < 12; i++) {
+		good[i] = good[i] == 7 ? 8 : good[i];
+		bad[i] = i == 5 ? 7 : good[i];
+	}
+	/* The embedding of token 7. */
+	ck_assert_int_eq(gguf_open_memory(&gguf, "tiny", im.data, im.len, &err), 0);
+	table = gguf_find_tensor(gguf, "token_embd.weight");
+	ck_assert_ptr_nonnull(table);
+	memcpy(im.data + (table->data - gguf_image(gguf, &len)) +
+		       7 * table->dims[0] * sizeof(float),
+	       &inf, sizeof(inf));
+	gguf_free(gguf);
+	open_tiny(&h, &im, 0, 1, 3);
+	harness_begin(&h);
+	harness_sample(&h, harness_rows(&h, 0, good, 0, 12) + 11, NULL);
+	alone[0] = harness_run(&h)[0];
+	harness_begin(&h);
+	harness_score(&h, harness_rows(&h, 0, good, 0, 12) + 11, 3);
+	alone[1] = harness_run(&h)[0];
+
+	for (int hot = 0; hot < 2; hot++) {
+		struct sample_params params = {
+			.temperature = (float)hot, .top_p = 0.9f, .seed = 1};
+
+		harness_begin(&h);
+		harness_sample(&h, harness_rows(&h, 0, good, 0, 12) + 11, NULL);
+		harness_sample(&h, harness_rows(&h, 1, bad, 0, 12) + 11, &params);
+		harness_score(&h, harness_rows(&h, 2, good, 0, 12) + 11, 3);
+		out = harness_run(&h);
+		ck_assert_mem_eq(&out[0], &alone[0], sizeof(alone[0]));
+		ck_assert(isnan(out[1].logprob));
+		ck_assert_mem_eq(&out[2], &alone[1], sizeof(alone[1]));
+	}
+	harness_deinit(&h);
+	image_free(&im);
+}
+END_TEST
+
 /* One changed bit of a weight is another model. */
 START_TEST(fingerprint_sees_one_bit)
 {
@@ -372,6 +425,7 @@ int main(void)
 	tcase_add_test(tc, draws_do_not_depend_on_the_batch);
 	tcase_add_test(tc, odd_plans);
 	tcase_add_test(tc, distributions_agree_with_scores);
+	tcase_add_test(tc, one_row_without_numbers);
 	tcase_add_test(tc, fingerprint_sees_one_bit);
 	tcase_add_test(tc, refuses_models_by_name);
 	suite_add_tcase(suite, tc);

@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,6 +281,48 @@ START_TEST(ends)
 }
 END_TEST
 
+/* No number for one row: its request fails, the other of the step goes on, and what led
+ * there is not shared. */
+START_TEST(a_row_without_numbers_fails_alone)
+{
+	const struct sched_event *e;
+	struct request_desc d;
+	struct fixture f;
+	uint32_t n, bad, good;
+
+	setup(&f, 16, 4, 128, 100);
+	d = desc(&f, 40, 0);
+	bad = add(&f, &d);
+	d = desc(&f, 40, 1);
+	good = add(&f, &d);
+	ck_assert_uint_eq(plan(&f, 7), 80);
+	ck_assert_uint_eq(f.plan.entries[f.plan.outputs[0].entry].seq_id, bad);
+	f.result.outputs[0] = (struct plan_output_result){-1, NAN};
+	complete(&f);
+	e = sched_events(f.sched, &n);
+	ck_assert_uint_eq(n, 3);
+	ck_assert_uint_eq(e[0].id, bad);
+	ck_assert_uint_eq(e[0].kind, SCHED_FINISHED);
+	ck_assert_uint_eq(e[0].reason, SCHED_REASON_ERROR);
+	ck_assert_int_eq(e[0].status, -EIO);
+	ck_assert_uint_eq(e[0].n_generated, 0);
+	ck_assert_uint_eq(e[1].id, good);
+	ck_assert_uint_eq(e[1].kind, SCHED_TOKEN);
+	ck_assert_int_eq(e[1].token, 7);
+	ck_assert_uint_eq(e[2].reason, SCHED_REASON_LENGTH);
+	sched_clear_events(f.sched);
+	for (int32_t text = 0; text < 2; text++) {
+		d = desc(&f, 40, text);
+		add(&f, &d);
+		plan(&f, 7);
+		complete(&f);
+		ck_assert_uint_eq(last_event(&f)->n_cached, text ? 2 * BT : 0);
+		sched_clear_events(f.sched);
+	}
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(score_computes_every_row)
 {
 	const struct sched_event *e;
@@ -500,6 +543,7 @@ int main(void)
 	tcase_add_test(tc, distributions_are_spread_over_steps);
 	tcase_add_test(tc, second_hits_while_first_decodes);
 	tcase_add_test(tc, paused_one_yields_its_blocks);
+	tcase_add_test(tc, a_row_without_numbers_fails_alone);
 	tcase_add_test(tc, pins_cannot_hang_a_request);
 	tcase_add_test(tc, other_domain_gets_zeroed_blocks);
 	tcase_add_test(tc, ids_are_not_reused_at_once);
