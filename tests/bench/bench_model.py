@@ -98,6 +98,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     python = os.path.join(os.environ.get("KVD_PEER_VENV", ""), "bin", "python")
+    if args.peer and not os.access(python, os.X_OK):
+        sys.exit("bench_model: --peer needs KVD_PEER_VENV, a Python environment that has "
+                 "llama-cpp-python; ./dev bench model --peer makes one")
     peers = [Peer(python, flash) for flash in (True, False)] if args.peer else []
     rates = {}
     with Daemon({"cpu.threads": THREADS, "cache.kv_cache_memory": "512M"}) as d:
