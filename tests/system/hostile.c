@@ -34,10 +34,14 @@ static void nap_us(unsigned us)
 	nanosleep(&ts, NULL);
 }
 
-static void announce(const char *what)
+/* Say what has been done, and do nothing more until the time is up. Return: 1. */
+static unsigned hold_still(const char *what)
 {
 	printf("%s\n", what);
 	fflush(stdout);
+	while (now() < deadline)
+		nap_us(100000);
+	return 1;
 }
 
 /* Whether the daemon has hung up. Swallows messages that nobody waits for. */
@@ -66,24 +70,30 @@ static int attach(struct raw_client *client, struct raw_ring *ring, uint32_t sq,
 	return -1;
 }
 
+/* @n requests that never end by themselves, each prompt @stride bytes after the last. */
+static void ask_endlessly(struct raw_ring *ring, unsigned n, uint32_t stride,
+			  uint32_t n_tokens)
+{
+	struct kvd_sqe sqe;
+
+	for (unsigned i = 0; i < n; i++) {
+		raw_prep_generate(ring, &sqe, (uint64_t)stride * i, n_tokens, 0,
+				  seed + i);
+		raw_submit(ring, &sqe);
+	}
+	raw_ring_bell(ring);
+}
+
 /* Many endless requests, and not one completion is ever read. */
 static unsigned play_noread(void)
 {
 	struct raw_client client;
 	struct raw_ring ring;
-	struct kvd_sqe sqe;
 
 	if (attach(&client, &ring, 16, 4) < 0)
 		return 0;
-	for (unsigned i = 0; i < 16; i++) {
-		raw_prep_generate(&ring, &sqe, 1024 * i, 100, 0, seed + i);
-		raw_submit(&ring, &sqe);
-	}
-	raw_ring_bell(&ring);
-	announce("submitted");
-	while (now() < deadline)
-		nap_us(100000);
-	return 1;
+	ask_endlessly(&ring, 16, 1024, 100);
+	return hold_still("submitted");
 }
 
 /* One request of a long prompt, read by nobody; to be killed in its prefill. */
@@ -91,17 +101,11 @@ static unsigned play_prefill(void)
 {
 	struct raw_client client;
 	struct raw_ring ring;
-	struct kvd_sqe sqe;
 
 	if (attach(&client, &ring, 4, 1024) < 0)
 		return 0;
-	raw_prep_generate(&ring, &sqe, 0, 6000, 0, seed);
-	raw_submit(&ring, &sqe);
-	raw_ring_bell(&ring);
-	announce("submitted");
-	while (now() < deadline)
-		nap_us(100000);
-	return 1;
+	ask_endlessly(&ring, 1, 0, 6000);
+	return hold_still("submitted");
 }
 
 /* As many entries as the SQ holds and then as many again, over those not yet taken. */
@@ -109,19 +113,11 @@ static unsigned play_sqfull(void)
 {
 	struct raw_client client;
 	struct raw_ring ring;
-	struct kvd_sqe sqe;
 
 	if (attach(&client, &ring, 64, 4) < 0)
 		return 0;
-	for (unsigned i = 0; i < 64; i++) {
-		raw_prep_generate(&ring, &sqe, 512 * (i % 64), 20, 0, seed + i);
-		raw_submit(&ring, &sqe);
-	}
-	raw_ring_bell(&ring);
-	announce("submitted");
-	while (now() < deadline)
-		nap_us(100000);
-	return 1;
+	ask_endlessly(&ring, 64, 512, 20);
+	return hold_still("submitted");
 }
 
 /* Random bytes over everything that the client can write. */
@@ -344,9 +340,7 @@ static unsigned play_idle(unsigned n)
 		if (attach(&clients[i], &ring, 16, 16) < 0)
 			return i;
 	}
-	announce("connected");
-	while (now() < deadline)
-		nap_us(100000);
+	hold_still("connected");
 	free(clients);
 	return i;
 }

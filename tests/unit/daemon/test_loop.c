@@ -44,6 +44,11 @@ static int eventfd_make(void)
 	return fd;
 }
 
+static void watch(struct counter *c, int fd, loop_io_fn fn)
+{
+	ck_assert_int_eq(loop_io_add(loop, &c->io, fd, LOOP_READ, fn), 0);
+}
+
 static void count_until_limit(struct loop_io *io, uint32_t events)
 {
 	struct counter *c = container_of(io, struct counter, io);
@@ -60,7 +65,7 @@ START_TEST(level_triggered)
 
 	if (!loop_make(_i))
 		return;
-	ck_assert_int_eq(loop_io_add(loop, &c.io, fd, LOOP_READ, count_until_limit), 0);
+	watch(&c, fd, count_until_limit);
 	kick(fd);
 	/* Nobody reads the eventfd, so that it stays ready. */
 	ck_assert_int_eq(run(), 1);
@@ -92,8 +97,7 @@ START_TEST(ready_again_inside_callback)
 
 	if (!loop_make(_i))
 		return;
-	ck_assert_int_eq(loop_io_add(loop, &c.io, fd, LOOP_READ, drain_and_kick_again),
-			 0);
+	watch(&c, fd, drain_and_kick_again);
 	kick(fd);
 	ck_assert_int_eq(run(), 1);
 	ck_assert_uint_eq(c.n, 1000);
@@ -124,8 +128,8 @@ START_TEST(remove_from_another_callback)
 		return;
 	a->other = b;
 	b->other = a;
-	ck_assert_int_eq(loop_io_add(loop, &a->io, fd_a, LOOP_READ, remove_other), 0);
-	ck_assert_int_eq(loop_io_add(loop, &b->io, fd_b, LOOP_READ, remove_other), 0);
+	watch(a, fd_a, remove_other);
+	watch(b, fd_b, remove_other);
 	kick(fd_a);
 	kick(fd_b);
 	ck_assert_int_eq(run(), 1);
@@ -166,7 +170,7 @@ START_TEST(watch_is_reused_at_once)
 
 	if (!loop_make(_i))
 		return;
-	ck_assert_int_eq(loop_io_add(loop, &c.io, fd, LOOP_READ, replace_self), 0);
+	watch(&c, fd, replace_self);
 	kick(fd);
 	ck_assert_int_eq(run(), 1);
 	ck_assert_uint_eq(c.n, 300);
@@ -188,7 +192,7 @@ START_TEST(modify_arms_and_disarms)
 	if (!loop_make(_i))
 		return;
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-	ck_assert_int_eq(loop_io_add(loop, &c.io, pair[0], LOOP_READ, must_not_run), 0);
+	watch(&c, pair[0], must_not_run);
 	loop_timer_start(loop, &stop, loop_now_refresh(loop) + 5 * MS, 0, stop_run);
 	ck_assert_int_eq(run(), 7); /* armed, not ready */
 	ck_assert_int_eq(loop_io_modify(&c.io, 0), 0);
@@ -214,8 +218,7 @@ START_TEST(half_close_is_hup)
 	if (!loop_make(_i))
 		return;
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	ck_assert_int_eq(loop_io_add(loop, &c.io, pair[0], LOOP_READ, count_until_limit),
-			 0);
+	watch(&c, pair[0], count_until_limit);
 	ck_assert_int_eq(shutdown(pair[1], SHUT_WR), 0);
 	ck_assert_int_eq(run(), 1);
 	ck_assert_uint_ne(c.events & LOOP_HUP, 0);
@@ -373,7 +376,7 @@ START_TEST(timer_in_the_past_does_not_starve_others)
 	if (!loop_make(_i))
 		return;
 	loop_timer_start(loop, &t.timer, 0, 0, tick_restarts_in_the_past);
-	ck_assert_int_eq(loop_io_add(loop, &c.io, fd, LOOP_READ, count_until_limit), 0);
+	watch(&c, fd, count_until_limit);
 	kick(fd);
 	ck_assert_int_eq(run(), 1);
 	ck_assert_uint_ge(t.n, 1);
@@ -443,66 +446,59 @@ static uint64_t hook_answers(struct loop *l, void *userdata)
 	return h->answer;
 }
 
+/* The hook ends the run when its limit is reached. */
+static void run_hook(int which, struct hook *h)
+{
+	if (!loop_make(which))
+		return;
+	loop_set_prepare(loop, hook_answers, h);
+	ck_assert_int_eq(run(), 3);
+	ck_assert_uint_eq(h->n, h->limit);
+	loop_free(loop);
+}
+
+/* The event that the hook makes ends it. */
+static void run_hook_to_event(int which, struct hook *h)
+{
+	struct counter c = {.limit = 1};
+
+	if (!loop_make(which))
+		return;
+	h->kick_fd = eventfd_make();
+	loop_set_prepare(loop, hook_answers, h);
+	watch(&c, h->kick_fd, count_until_limit);
+	ck_assert_int_eq(run(), 1);
+	ck_assert_uint_ge(h->n, h->kick_at);
+	loop_io_remove(&c.io);
+	close(h->kick_fd);
+	loop_free(loop);
+}
+
 START_TEST(hook_spins)
 {
-	struct hook h = {.limit = 100000, .answer = LOOP_POLL_AGAIN};
-
-	if (!loop_make(_i))
-		return;
-	loop_set_prepare(loop, hook_answers, &h);
-	ck_assert_int_eq(run(), 3);
-	ck_assert_uint_eq(h.n, 100000);
-	loop_free(loop);
+	run_hook(_i, &(struct hook){.limit = 100000, .answer = LOOP_POLL_AGAIN});
 }
 END_TEST
 
 START_TEST(spinning_sees_events)
 {
-	struct counter c = {.limit = 1};
-	struct hook h = {.limit = UINT32_MAX, .answer = LOOP_POLL_AGAIN, .kick_at = 1000};
-
-	if (!loop_make(_i))
-		return;
-	h.kick_fd = eventfd_make();
-	loop_set_prepare(loop, hook_answers, &h);
-	ck_assert_int_eq(
-		loop_io_add(loop, &c.io, h.kick_fd, LOOP_READ, count_until_limit), 0);
-	ck_assert_int_eq(run(), 1);
-	ck_assert_uint_ge(h.n, 1000);
-	loop_io_remove(&c.io);
-	close(h.kick_fd);
-	loop_free(loop);
+	run_hook_to_event(_i, &(struct hook){.limit = UINT32_MAX,
+					     .answer = LOOP_POLL_AGAIN,
+					     .kick_at = 1000});
 }
 END_TEST
 
 START_TEST(hook_sleeps_for_a_while)
 {
-	struct hook h = {.limit = 4, .answer = MS / 2};
-
-	if (!loop_make(_i))
-		return;
-	loop_set_prepare(loop, hook_answers, &h);
-	ck_assert_int_eq(run(), 3);
-	ck_assert_uint_eq(h.n, 4);
-	loop_free(loop);
+	run_hook(_i, &(struct hook){.limit = 4, .answer = MS / 2});
 }
 END_TEST
 
 START_TEST(hook_sleeps_until_event)
 {
-	struct counter c = {.limit = 1};
-	struct hook h = {.limit = UINT32_MAX, .answer = LOOP_SLEEP_FOREVER, .kick_at = 1};
-
-	if (!loop_make(_i))
-		return;
-	h.kick_fd = eventfd_make();
-	loop_set_prepare(loop, hook_answers, &h);
-	ck_assert_int_eq(
-		loop_io_add(loop, &c.io, h.kick_fd, LOOP_READ, count_until_limit), 0);
-	ck_assert_int_eq(run(), 1);
-	loop_io_remove(&c.io);
-	close(h.kick_fd);
-	loop_free(loop);
+	run_hook_to_event(_i, &(struct hook){.limit = UINT32_MAX,
+					     .answer = LOOP_SLEEP_FOREVER,
+					     .kick_at = 1});
 }
 END_TEST
 
