@@ -4,8 +4,8 @@
  *
  * One table of keys (config.c) drives parsing, `kvd --help-config`, and the tests that
  * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by
- * its holder; it is filled before the loop starts and read-only afterwards. Files are
- * read by daemon/config_file.h. Nothing is logged here: mistakes go to a report, one line
+ * its holder; it is filled before the loop starts, and config_adopt() alone changes it
+ * afterwards, on the loop thread. Files are read by daemon/config_file.h. Nothing is logged here: mistakes go to a report, one line
  * for each, so that all mistakes of a file are seen at once.
  */
 #ifndef KVD_DAEMON_CONFIG_H
@@ -116,6 +116,18 @@ int config_set_option(struct config *config, const char *option,
 /* Whether the values fit together; to be called when all sources were read. Return: 0, or
  * 1 if a mistake was reported. */
 int config_check(const struct config *config, struct config_report *report);
+
+/**
+ * config_adopt() - take over those values that may change while the daemon runs
+ * @config: in use
+ * @fresh:  read anew and checked
+ * @later:  [later_size] the other keys that differ, as "[cache] block_size, ...", cut to
+ *          fit; they keep their former value until the next start
+ *
+ * Return: how many keys took a new value.
+ */
+unsigned int config_adopt(struct config *config, const struct config *fresh, char *later,
+			  size_t later_size);
 
 /* Reports one mistake: "WHERE: text". @where may be NULL. */
 void config_report_error(struct config_report *report, const char *where,

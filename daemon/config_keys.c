@@ -97,6 +97,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.log_level),
 		.default_text = "info",
 		.choices = log_levels,
+		.live = true,
 		.help = "Least important kind of message that is written.",
 	},
 	{
@@ -106,6 +107,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.log_target),
 		.default_text = "auto",
 		.choices = log_targets,
+		.live = true,
 		.help = "auto: the journal if standard error leads there, else plain lines on\n"
 			"standard error. json: one object a line on standard error.",
 	},
@@ -116,6 +118,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.log_rate_interval_ns),
 		.default_text = "30s",
 		.max = SECONDS(86400),
+		.live = true,
 		.help = "Messages that one user can cause are limited to log_rate_burst in this\n"
 			"time. 0 switches the limit off.",
 	},
@@ -127,6 +130,7 @@ const struct config_key config_keys[] = {
 		.default_text = "100",
 		.min = 1,
 		.max = 1000000,
+		.live = true,
 		.help = "See log_rate_interval.",
 	},
 	{
@@ -146,6 +150,7 @@ const struct config_key config_keys[] = {
 		.default_text = "1024",
 		.min = 1,
 		.max = 65536,
+		.live = true,
 		.help = "Connections at one time.",
 	},
 	{
@@ -156,6 +161,7 @@ const struct config_key config_keys[] = {
 		.default_text = "256",
 		.min = 1,
 		.max = 65536,
+		.live = true,
 		.help = "Connections of one user at one time.",
 	},
 	{
@@ -166,6 +172,7 @@ const struct config_key config_keys[] = {
 		.default_text = "16",
 		.min = 1,
 		.max = 1024,
+		.live = true,
 		.help = "Rings that one connection may open.",
 	},
 	{
@@ -176,6 +183,7 @@ const struct config_key config_keys[] = {
 		.default_text = "1024",
 		.min = 1,
 		.max = 65536,
+		.live = true,
 		.help = "Requests of one connection that were accepted and not yet completed.",
 	},
 	{
@@ -186,6 +194,7 @@ const struct config_key config_keys[] = {
 		.default_text = "64M",
 		.min = KIB(64),
 		.max = MIB(1024),
+		.live = true,
 		.help = "Largest input arena, and largest output arena, of a ring.",
 	},
 	{
@@ -195,6 +204,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.spin_us),
 		.default_text = "50",
 		.max = 10000,
+		.live = true,
 		.help = "Microseconds for which the daemon looks for new requests before it goes\n"
 			"to sleep. More answers faster and burns more CPU time; 0 never spins.",
 	},

@@ -40,6 +40,7 @@ struct config_key {
 	uint64_t min, max;      /* in the unit of the field; of a fraction, in percent */
 	const char *range_note; /* why the range is what it is, or NULL */
 	const struct config_choice *choices;
+	bool live;        /* a reload takes a new value over; not for strings and CPUs */
 	const char *help; /* lines of at most 78 bytes */
 };
 
@@ -55,6 +56,9 @@ extern const size_t config_n_keys;
  */
 int config_value_parse(const struct config_key *key, const char *text, void *field,
 		       char *problem, size_t size);
+
+/* Whether two fields of this key hold the same. */
+bool config_value_equal(const struct config_key *key, const void *a, const void *b);
 
 /* Field to text that config_value_parse() reads back to the same value. */
 void config_value_print(const struct config_key *key, const void *field, FILE *out);

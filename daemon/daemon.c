@@ -7,13 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/host_limits.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "daemon/notify.h"
 #include "daemon/ring_watch.h"
+#include "daemon/sandbox.h"
 #include "ipc/base.h"
 #include "ipc/fdpass.h"
 
@@ -37,26 +40,63 @@ static void on_sigint(struct loop_signal *signal, int signo)
 	daemon_terminate(container_of(signal, struct daemon, sigint), signo);
 }
 
+/* What a reload takes over at once lies in the configuration itself, but for the log. */
+static void log_apply(const struct config *config)
+{
+	log_open((enum log_target)config->daemon.log_target, config->daemon.log_level);
+	log_set_rate_limit(config->daemon.log_rate_interval_ns,
+			   config->daemon.log_rate_burst);
+}
+
 static void on_sighup(struct loop_signal *signal, int signo)
 {
 	struct daemon *daemon = container_of(signal, struct daemon, sighup);
+	struct config fresh;
+	char later[256];
+	unsigned int n;
 	int r;
 
 	(void)signo;
 	notify_reloading();
-	r = daemon->recheck(daemon->recheck_ctx);
-	log_event(r ? LOG_ERR : LOG_NOTICE,
-		  LOG_FIELDS(.message_id = r ? MSGID_CONFIG_BAD : MSGID_CONFIG_RELOADED),
-		  r ? "the configuration has mistakes; kvd would not start with it"
-		    : "the configuration is fine; restart kvd to apply changes");
+	r = daemon->reload(daemon->reload_ctx, &fresh);
+	if (r) {
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD),
+			  "the configuration has mistakes; nothing was changed");
+	} else {
+		n = config_adopt(daemon->config, &fresh, later, sizeof(later));
+		log_apply(daemon->config);
+		if (*later)
+			log_event(
+				LOG_NOTICE,
+				LOG_FIELDS(.message_id = MSGID_CONFIG_RELOADED),
+				"configuration reloaded, %u values changed; restart kvd "
+				"to change %s",
+				n, later);
+		else
+			log_event(LOG_NOTICE,
+				  LOG_FIELDS(.message_id = MSGID_CONFIG_RELOADED),
+				  "configuration reloaded, %u values changed", n);
+	}
+	config_deinit(&fresh);
 	notify_ready("%s", daemon->status_text);
 }
 
+/* The timer proves that the loop turns; the worker has to get on as well. */
 static void on_watchdog(struct loop_timer *timer, uint64_t now_ns)
 {
-	(void)timer;
-	(void)now_ns;
-	notify_watchdog();
+	struct daemon *daemon = container_of(timer, struct daemon, watchdog);
+
+	if (engine_gets_on(&daemon->engine, now_ns, daemon->watchdog_ns)) {
+		daemon->stalled = false;
+		notify_watchdog();
+		return;
+	}
+	if (!daemon->stalled)
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_STEP_STALLED),
+			  "the worker has made no progress for %llu s; waiting for the "
+			  "service manager to restart kvd",
+			  (unsigned long long)(daemon->watchdog_ns / 1000000000));
+	daemon->stalled = true;
 }
 
 static void on_status(struct loop_timer *timer, uint64_t now_ns)
@@ -68,7 +108,7 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 	(void)now_ns;
 	engine_stats(&daemon->engine, &s);
 	if (!daemon->engine.model)
-		snprintf(text, sizeof(text), "no model; %u clients",
+		snprintf(text, sizeof(text), "no model (kvctl model fetch); %u clients",
 			 daemon->sessions.n_sessions);
 	else
 		snprintf(text, sizeof(text),
@@ -98,9 +138,19 @@ static void on_accept(struct loop_accept *accept, int fd)
 	struct daemon *daemon = container_of(accept, struct daemon, listener.accept);
 
 	if (fd >= 0)
-		sessions_accept(&daemon->sessions, fd);
+		sessions_accept(&daemon->sessions, fd, false);
 	else
 		log_errno(LOG_WARNING, fd, "cannot accept a connection");
+}
+
+static void on_accept_admin(struct loop_accept *accept, int fd)
+{
+	struct daemon *daemon = container_of(accept, struct daemon, admin.accept);
+
+	if (fd >= 0)
+		sessions_accept(&daemon->sessions, fd, true);
+	else
+		log_errno(LOG_WARNING, fd, "cannot accept an administrator's connection");
 }
 
 static int daemon_start_loop(struct daemon *daemon)
@@ -129,6 +179,89 @@ static int daemon_start_loop(struct daemon *daemon)
 	return r;
 }
 
+/* Where the sandbox is weaker than kvd.service asks for, say so and go on. */
+static void daemon_check_sandbox(void)
+{
+	enum sandbox_level level = sandbox_expected();
+	struct sandbox_row rows[SANDBOX_MAX_ROWS];
+	unsigned int n_permitted;
+	char text[768];
+	int n;
+
+	if (level == SANDBOX_NONE)
+		return;
+	n = sandbox_probe(level, rows, &n_permitted);
+	if (n < 0) {
+		log_event(LOG_WARNING,
+			  LOG_FIELDS(.message_id = MSGID_SANDBOX_WEAK, .error = n),
+			  "cannot probe the sandbox");
+	} else if (n_permitted) {
+		sandbox_describe(rows, n, text, sizeof(text));
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_SANDBOX_WEAK),
+			  "the sandbox is weaker than configured; kvd could %s", text);
+	}
+}
+
+/* A client takes one descriptor, and two more for a ring. */
+static void daemon_check_files(const struct config *config)
+{
+	uint64_t have = host_limits_raise_files(),
+		 want = 64 + 3 * (uint64_t)config->daemon.max_clients;
+
+	if (have < want)
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_RLIMIT_SMALL),
+			  "%llu open files are permitted, enough for about %llu clients; "
+			  "raise LimitNOFILE= to %llu or lower [daemon] max_clients (%u)",
+			  (unsigned long long)have,
+			  (unsigned long long)(have > 64 ? (have - 64) / 3 : 0),
+			  (unsigned long long)want, config->daemon.max_clients);
+}
+
+/* Better one line now than a kill by the kernel while the pool fills. */
+static int daemon_check_memory(const struct config *config)
+{
+	uint64_t limit, need = config->cache.kv_cache_memory;
+	char where[256];
+	struct stat st;
+
+	if (!*config->model.path || host_limits_memory("", &limit, where, sizeof(where)))
+		return 0;
+	if (stat(config->model.path, &st) == 0 && st.st_size > 0)
+		need += (uint64_t)st.st_size;
+	if (need <= limit)
+		return 0;
+	log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED),
+		  "model and cache need %llu MiB, but memory.max of control group %s is "
+		  "%llu MiB; raise MemoryMax= or lower [cache] kv_cache_memory",
+		  (unsigned long long)need >> 20, where, (unsigned long long)limit >> 20);
+	return -ENOMEM;
+}
+
+static int daemon_listen(struct daemon *daemon)
+{
+	struct listener *failed = &daemon->listener;
+	int r;
+
+	r = listener_open(&daemon->listener, daemon->config->daemon.socket);
+	if (!r) {
+		failed = &daemon->admin;
+		r = listener_take(&daemon->admin, LISTENER_ADMIN_FD_NAME);
+	}
+	if (r > 0) {
+		fdpass_refuse(daemon->admin.fd);
+		r = listener_start(&daemon->admin, daemon->loop, on_accept_admin);
+	}
+	if (!r) {
+		failed = &daemon->listener;
+		fdpass_refuse(daemon->listener.fd);
+		r = listener_start(&daemon->listener, daemon->loop, on_accept);
+	}
+	if (r)
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED), "%s",
+			  *failed->error ? failed->error : strerror(-r));
+	return r;
+}
+
 static int daemon_start(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
@@ -136,6 +269,12 @@ static int daemon_start(struct daemon *daemon)
 	struct timespec now;
 	int r;
 
+	/* Before there are threads: it forks. */
+	daemon_check_sandbox();
+	daemon_check_files(config);
+	r = daemon_check_memory(config);
+	if (r)
+		return r;
 	r = daemon_start_loop(daemon);
 	if (r)
 		return r;
@@ -152,23 +291,11 @@ static int daemon_start(struct daemon *daemon)
 	daemon->sessions.generation =
 		(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	loop_set_prepare(daemon->loop, on_prepare, daemon);
-
-	r = listener_open(&daemon->listener, config->daemon.socket);
-	if (!r) {
-		fdpass_refuse(daemon->listener.fd);
-		r = listener_start(&daemon->listener, daemon->loop, on_accept);
-	}
-	if (r) {
-		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED), "%s",
-			  *daemon->listener.error ? daemon->listener.error
-						  : strerror(-r));
-		return r;
-	}
-	return 0;
+	return daemon_listen(daemon);
 }
 
-int daemon_new(struct daemon **ret_daemon, const struct config *config,
-	       daemon_recheck_fn recheck, void *ctx)
+int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
+	       void *ctx)
 {
 	struct daemon *daemon = calloc(1, sizeof(*daemon));
 	int r;
@@ -178,9 +305,11 @@ int daemon_new(struct daemon **ret_daemon, const struct config *config,
 		return -ENOMEM;
 	}
 	daemon->config = config;
-	daemon->recheck = recheck;
-	daemon->recheck_ctx = ctx;
+	daemon->reload = reload;
+	daemon->reload_ctx = ctx;
+	log_apply(config);
 	listener_init(&daemon->listener);
+	listener_init(&daemon->admin);
 	r = daemon_start(daemon);
 	if (r) {
 		daemon_free(daemon);
@@ -196,9 +325,11 @@ int daemon_run(struct daemon *daemon)
 	uint64_t now_ns = loop_now(daemon->loop);
 	int r = 0;
 
-	if (watchdog_ns)
+	if (watchdog_ns) {
+		daemon->watchdog_ns = 2 * watchdog_ns;
 		r = loop_timer_start(daemon->loop, &daemon->watchdog, now_ns, watchdog_ns,
 				     on_watchdog);
+	}
 	if (!r)
 		r = loop_timer_start(daemon->loop, &daemon->status, now_ns,
 				     STATUS_PERIOD_NS, on_status);
@@ -214,10 +345,11 @@ int daemon_run(struct daemon *daemon)
 		  daemon->engine.model ? daemon->engine.info.name : "no model",
 		  daemon->config->daemon.socket,
 		  loop_backend_name(loop_backend_of(daemon->loop)));
-	notify_ready("%s",
-		     daemon->engine.model
-			     ? daemon->engine.info.name
-			     : "no model: set [model] path in kvd.conf and restart");
+	notify_ready(
+		"%s",
+		daemon->engine.model
+			? daemon->engine.info.name
+			: "no model: kvctl model fetch, or [model] path in kvd.conf");
 	r = loop_run(daemon->loop);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "the event loop failed");
@@ -229,6 +361,7 @@ struct daemon *daemon_free(struct daemon *daemon)
 	if (!daemon)
 		return NULL;
 	listener_deinit(&daemon->listener);
+	listener_deinit(&daemon->admin);
 	if (daemon->loop) {
 		loop_set_prepare(daemon->loop, NULL, NULL);
 		sessions_deinit(&daemon->sessions);

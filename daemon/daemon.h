@@ -9,7 +9,7 @@
  *   loop      signals, sockets, timers, the eventfd of the worker
  *   engine    model, pool, cache, scheduler, worker
  *   sessions  clients and their rings
- *   listener  new clients, last of all: whoever connects is served
+ *   listeners new clients, last of all: whoever connects is served
  *
  * Thread: loop, but for what engine.h says of the worker.
  */
@@ -20,33 +20,37 @@
 #include "daemon/loop.h"
 #include "daemon/session.h"
 
-/* Reads the configuration again and logs its mistakes. Return: 0 when there are none. */
-typedef int (*daemon_recheck_fn)(void *ctx);
+/* Reads the configuration again, into a new struct config, and logs its mistakes.
+ * Return: 0 when there are none; config_deinit() of @fresh is right after all. */
+typedef int (*daemon_reload_fn)(void *ctx, struct config *fresh);
 
 struct daemon {
-	const struct config *config;
-	daemon_recheck_fn recheck;
-	void *recheck_ctx;
+	struct config *config;
+	daemon_reload_fn reload;
+	void *reload_ctx;
 	struct loop *loop;
 	struct engine engine;
 	struct sessions sessions;
-	struct listener listener;
+	struct listener listener; /* of clients */
+	struct listener admin;    /* of administrators; only from the service manager */
 	struct loop_signal sigterm, sigint, sighup;
 	struct loop_timer watchdog, status;
+	uint64_t watchdog_ns; /* how long a step may stand still */
+	bool stalled;
 	char status_text[128];
 };
 
 /**
  * daemon_new() - start everything up to the listening socket
- * @config:  checked; must outlive the daemon
- * @recheck: called with @ctx on SIGHUP
+ * @config: checked; must outlive the daemon, which changes it when it is reloaded
+ * @reload: called with @ctx on SIGHUP
  *
- * Says in the log why it failed.
+ * Says in the log why it failed, and where limits and sandbox are not as they should be.
  *
  * Return: 0 or -errno.
  */
-int daemon_new(struct daemon **ret_daemon, const struct config *config,
-	       daemon_recheck_fn recheck, void *ctx);
+int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
+	       void *ctx);
 
 /* Serve until SIGTERM or SIGINT. Return: 0 or -errno. */
 int daemon_run(struct daemon *daemon);

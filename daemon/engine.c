@@ -266,6 +266,18 @@ void engine_pause(struct engine *engine, uint32_t seq_id, bool paused)
 		engine_kick(engine);
 }
 
+bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns)
+{
+	uint64_t beats = worker_beats(&engine->worker);
+
+	if (!engine_busy(engine) || beats != engine->seen_beats) {
+		engine->seen_beats = beats;
+		engine->seen_ns = now_ns;
+		return true;
+	}
+	return now_ns - engine->seen_ns < patience_ns;
+}
+
 void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 {
 	struct sched_stats s;

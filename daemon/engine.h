@@ -61,6 +61,7 @@ struct engine {
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
 	uint64_t n_steps;
+	uint64_t seen_beats, seen_ns; /* of engine_gets_on() */
 };
 
 /**
@@ -102,6 +103,15 @@ static inline bool engine_busy(const struct engine *engine)
 {
 	return engine->worker.busy;
 }
+
+/**
+ * engine_gets_on() - does the worker make progress?
+ * @patience_ns: for how long a step may stand still
+ *
+ * To be called regularly. Return: false when a step is in flight of which no part was
+ * finished for that long.
+ */
+bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns);
 
 /* Sharing domain of a uid. */
 static inline uint32_t engine_domain(uint32_t uid)

@@ -322,6 +322,8 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		return fail(error, size, r,
 			    "cannot get the memory for a step; lower [scheduler] "
 			    "max_num_batched_tokens");
+	m->runner.progress = worker_beat;
+	m->runner.progress_ctx = &engine->worker;
 	return 0;
 }
 

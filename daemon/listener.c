@@ -32,8 +32,7 @@ static __attribute__((format(printf, 3, 4))) int fail(struct listener *listener,
 	return error;
 }
 
-/* Return: 1 if a socket was handed over, 0 if not, -errno. */
-static int open_activated(struct listener *listener)
+int listener_take(struct listener *listener, const char *name)
 {
 	char **names = NULL;
 	int n = sd_listen_fds_with_names(0, &names), fd = -1, r = 0;
@@ -42,13 +41,13 @@ static int open_activated(struct listener *listener)
 		return fail(listener, n, "descriptors from the service manager: %s",
 			    strerror(-n));
 	for (int i = 0; i < n && r == 0; i++) {
-		if (strcmp(names[i], LISTENER_FD_NAME) != 0)
+		if (strcmp(names[i], name) != 0)
 			continue;
 		if (fd >= 0)
 			r = fail(
 				listener, -EEXIST,
 				"the service manager handed over two sockets named \"%s\"",
-				LISTENER_FD_NAME);
+				name);
 		fd = SD_LISTEN_FDS_START + i;
 	}
 	for (int i = 0; i < n; i++)
@@ -60,14 +59,14 @@ static int open_activated(struct listener *listener)
 	if (r <= 0)
 		return fail(listener, r < 0 ? r : -ENOTSOCK,
 			    "descriptor %d (\"%s\") is not a listening unix socket", fd,
-			    LISTENER_FD_NAME);
+			    name);
 	r = sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 1);
 	if (r <= 0)
 		return fail(
 			listener, r < 0 ? r : -EPROTOTYPE,
 			"socket \"%s\" is not of type SEQPACKET; the socket unit needs "
 			"ListenSequentialPacket=",
-			LISTENER_FD_NAME);
+			name);
 	listener->fd = fd;
 	listener->activated = true;
 	return 1;
@@ -187,7 +186,7 @@ static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
 int listener_open(struct listener *listener, const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int r = open_activated(listener);
+	int r = listener_take(listener, LISTENER_FD_NAME);
 
 	if (r != 0)
 		return r < 0 ? r : 0;

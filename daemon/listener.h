@@ -3,8 +3,8 @@
  * The socket that clients connect to, and who they are.
  *
  * A listener owns one listening AF_UNIX SOCK_SEQPACKET socket: handed over by the service
- * manager (an activated descriptor named "kvd"), or made here at the configured path. In
- * the second case it also owns the name in the file system and a lock file beside it
+ * manager (an activated descriptor, found by its name), or made here at the configured
+ * path. In the second case it also owns the name in the file system and a lock file beside it
  * (PATH.lock), and removes the name again. Loop thread only. Relies on daemon/loop.h for
  * accepting. It knows nothing of what is said on a connection, and logs nothing.
  *
@@ -19,7 +19,11 @@
 
 #include "daemon/loop.h"
 
-#define LISTENER_FD_NAME "kvd" /* FileDescriptorName= in kvd.socket */
+/* FileDescriptorName= in kvd.socket and in kvd-admin.socket. The order in which sockets
+ * are handed over changes from start to start. */
+#define LISTENER_FD_NAME       "kvd"
+#define LISTENER_ADMIN_FD_NAME "kvd-admin"
+
 #define LISTENER_BACKLOG 4096
 
 struct listener {
@@ -35,6 +39,16 @@ struct listener {
 
 /* An idle listener: fd and lock_fd -1. listener_deinit() on it is a no-op. */
 void listener_init(struct listener *listener);
+
+/**
+ * listener_take() - get a socket that the service manager handed over
+ * @listener: initialised
+ * @name: FileDescriptorName= of its socket unit
+ *
+ * Return: 1; 0 if there is none of this name; -errno as listener_open(), with
+ * listener->error filled.
+ */
+int listener_take(struct listener *listener, const char *name);
 
 /**
  * listener_open() - get the listening socket

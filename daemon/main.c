@@ -2,26 +2,33 @@
 /*
  * The program: arguments, configuration, then the daemon until it is told to stop.
  *
- * Exit status: 0 stopped as asked; 1 could not start or failed; 2 wrong usage.
+ * Exit status: 0 stopped as asked; 1 could not start or failed; 2 wrong usage; 78
+ * (EX_CONFIG) mistakes in the configuration, where another try is in vain.
  */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sysexits.h>
+#include <unistd.h>
 
 #include "daemon/config.h"
 #include "daemon/config_file.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "daemon/sandbox.h"
 
 enum {
 	EXIT_USAGE = 2,
 	OPT_CHECK = 256,
 	OPT_HELP_CONFIG,
+	OPT_RELOAD,
+	OPT_SELFTEST,
 	OPT_VERSION,
 };
 
@@ -30,6 +37,8 @@ struct arguments {
 	const char **options; /* -o, in order */
 	size_t n_options;
 	bool check;
+	bool selftest;
+	pid_t reload; /* the daemon to be reloaded; 0: none */
 };
 
 static const char usage[] =
@@ -40,6 +49,8 @@ static const char usage[] =
 	"  -o SECTION.KEY=VALUE    set one key; wins over every file; may be repeated\n"
 	"      --check-config      read the configuration, say what is wrong, and exit\n"
 	"      --help-config       list every key with its default, and exit\n"
+	"      --reload PID        check the configuration, then have daemon PID reload it\n"
+	"      --selftest-sandbox  try what kvd.service forbids, and exit\n"
 	"  -h, --help              this text\n"
 	"      --version           version\n"
 	"\n"
@@ -52,6 +63,17 @@ static void report_line(struct config_report *report, const char *text)
 	log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s", text);
 }
 
+/* Return: 0 for what is no process id. */
+static pid_t parse_pid(const char *text)
+{
+	char *end;
+	long pid;
+
+	errno = 0;
+	pid = strtol(text, &end, 10);
+	return errno || *end || end == text || pid <= 1 || pid > INT_MAX ? 0 : (pid_t)pid;
+}
+
 /* Return: -1 to go on, else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *args)
 {
@@ -59,6 +81,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 		{"config", required_argument, NULL, 'c'},
 		{"check-config", no_argument, NULL, OPT_CHECK},
 		{"help-config", no_argument, NULL, OPT_HELP_CONFIG},
+		{"reload", required_argument, NULL, OPT_RELOAD},
+		{"selftest-sandbox", no_argument, NULL, OPT_SELFTEST},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, OPT_VERSION},
 		{0},
@@ -74,6 +98,17 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 			break;
 		case OPT_CHECK:
 			args->check = true;
+			break;
+		case OPT_RELOAD:
+			args->reload = parse_pid(optarg);
+			if (args->reload <= 0) {
+				fprintf(stderr, "kvd: --reload: '%s' is no process id\n",
+					optarg);
+				return EXIT_USAGE;
+			}
+			break;
+		case OPT_SELFTEST:
+			args->selftest = true;
 			break;
 		case OPT_HELP_CONFIG:
 			config_print_help(stdout);
@@ -116,31 +151,73 @@ static int load_config(struct config *config, const struct arguments *args)
 	return report.n_errors ? 1 : 0;
 }
 
-static int recheck(void *ctx)
+static int reload(void *ctx, struct config *fresh)
 {
-	struct config config;
 	int r;
 
-	r = config_init(&config);
+	r = config_init(fresh);
 	if (!r)
-		r = load_config(&config, ctx);
+		r = load_config(fresh, ctx);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "cannot read the configuration");
-	config_deinit(&config);
 	return r;
 }
 
-static int run(const struct config *config, struct arguments *args)
+/* Each act on a line of its own. Exit status: 1 when any was permitted. */
+static int selftest_sandbox(void)
+{
+	static const char *const words[] = {
+		[SANDBOX_REFUSED] = "refused",
+		[SANDBOX_PERMITTED] = "PERMITTED",
+		[SANDBOX_SKIPPED] = "skipped",
+	};
+	struct sandbox_row rows[SANDBOX_MAX_ROWS];
+	unsigned int n_permitted;
+	int n = sandbox_probe(sandbox_expected(), rows, &n_permitted);
+
+	if (n < 0) {
+		fprintf(stderr, "kvd: cannot probe the sandbox: %s\n", strerror(-n));
+		return EXIT_FAILURE;
+	}
+	for (int i = 0; i < n; i++)
+		printf("%-9s  %-32s  %s\n", words[rows[i].result], rows[i].act,
+		       rows[i].setting);
+	return n_permitted ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int run(struct config *config, struct arguments *args)
 {
 	struct daemon *daemon;
 	int r;
 
-	r = daemon_new(&daemon, config, recheck, args);
+	r = daemon_new(&daemon, config, reload, args);
 	if (r)
 		return EXIT_FAILURE; /* daemon_new() has said why */
 	r = daemon_run(daemon);
 	daemon_free(daemon);
 	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* With a configuration in hand that may have mistakes: what was asked for. */
+static int act(struct config *config, struct arguments *args)
+{
+	int r = load_config(config, args);
+
+	if (r < 0)
+		log_errno(LOG_ERR, r, "cannot read the configuration");
+	if (r)
+		return args->check || args->reload ? EXIT_FAILURE : EX_CONFIG;
+	if (args->check) {
+		puts("kvd: the configuration is fine");
+		return EXIT_SUCCESS;
+	}
+	if (!args->reload)
+		return run(config, args);
+	if (kill(args->reload, SIGHUP) < 0) {
+		log_errno(LOG_ERR, errno, "cannot signal process %d", (int)args->reload);
+		return EXIT_FAILURE;
+	}
+	return EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -152,6 +229,8 @@ int main(int argc, char **argv)
 	/* Prompts pass through this process: no core dumps, no ptrace by the same uid. */
 	prctl(PR_SET_DUMPABLE, 0);
 	signal(SIGPIPE, SIG_IGN);
+	/* So that mistakes in the configuration are entries with fields, too. */
+	log_open(LOG_TARGET_AUTO, LOG_INFO);
 
 	args.options = calloc((size_t)argc, sizeof(*args.options));
 	if (!args.options || config_init(&config) < 0) {
@@ -159,22 +238,8 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	r = parse_arguments(argc, argv, &args);
-	if (r < 0) {
-		r = load_config(&config, &args);
-		if (r < 0)
-			log_errno(LOG_ERR, r, "cannot read the configuration");
-		if (r)
-			r = EXIT_FAILURE;
-		else if (args.check)
-			puts("kvd: the configuration is fine");
-		else {
-			log_open((enum log_target)config.daemon.log_target,
-				 config.daemon.log_level);
-			log_set_rate_limit(config.daemon.log_rate_interval_ns,
-					   config.daemon.log_rate_burst);
-			r = run(&config, &args);
-		}
-	}
+	if (r < 0)
+		r = args.selftest ? selftest_sandbox() : act(&config, &args);
 	log_close();
 	config_deinit(&config);
 	free(args.options);

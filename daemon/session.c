@@ -273,7 +273,7 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 	(void)sessions;
 }
 
-void sessions_accept(struct sessions *sessions, int fd)
+void sessions_accept(struct sessions *sessions, int fd, bool admin)
 {
 	const struct config *config = sessions->config;
 	struct session *session;
@@ -287,7 +287,7 @@ void sessions_accept(struct sessions *sessions, int fd)
 		return;
 	}
 	fdpass_refuse(fd);
-	if (sessions->n_sessions >= config->daemon.max_clients) {
+	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
 		sessions_refuse(sessions, fd, &cred, "max_clients",
 				config->daemon.max_clients);
 		return;
@@ -309,7 +309,7 @@ void sessions_accept(struct sessions *sessions, int fd)
 	/* A pid of another namespace reads as 0: then each connection is its own. */
 	session->owner =
 		cred.pid > 0 ? (uint64_t)cred.pid : (UINT64_C(1) << 32) + session->id;
-	session->admin = cred.uid == 0 || cred.uid == geteuid();
+	session->admin = admin || cred.uid == 0 || cred.uid == geteuid();
 	session->connected_ns = loop_now(sessions->loop);
 	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
 			session_readable);

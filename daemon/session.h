@@ -118,8 +118,13 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 /* Ends every session. */
 void sessions_deinit(struct sessions *sessions);
 
-/* A connection was accepted; @fd is taken, also on failure. */
-void sessions_accept(struct sessions *sessions, int fd);
+/**
+ * sessions_accept() - a connection was accepted
+ * @fd:    taken, also on failure
+ * @admin: it came by the administrators' socket: whoever may open that has their rights,
+ *         and gets in when clients have used up max_clients
+ */
+void sessions_accept(struct sessions *sessions, int fd, bool admin);
 
 /**
  * session_ring_open() - make a ring and watch it

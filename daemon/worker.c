@@ -5,9 +5,22 @@
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "ipc/barrier.h"
+
+void worker_beat(void *ctx)
+{
+	struct worker *worker = ctx;
+
+	shm_store_u64(&worker->beats, shm_load_u64(&worker->beats) + 1);
+}
+
+uint64_t worker_beats(const struct worker *worker)
+{
+	return shm_load_u64(&worker->beats);
+}
 
 static void *worker_main(void *arg)
 {
@@ -27,6 +40,7 @@ static void *worker_main(void *arg)
 		if (!plan)
 			return NULL;
 
+		worker_beat(worker);
 		worker->run(worker->ctx, plan, result);
 
 		pthread_mutex_lock(&worker->lock);

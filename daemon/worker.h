@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct plan;
 struct plan_result;
@@ -40,6 +41,9 @@ struct worker {
 	bool started;
 	bool busy;    /* loop thread's own view */
 	int event_fd; /* readable when a result waits */
+	/* Counts progress inside a step: written by the worker, relaxed, read by the loop
+	 * thread, which only looks whether it has changed. */
+	uint64_t beats;
 };
 
 /* Return: 0 or -errno; the thread is named "kvd-worker" and blocks all signals. */
@@ -64,5 +68,11 @@ void worker_submit(struct worker *worker, const struct plan *plan,
  * when it still runs.
  */
 int worker_collect(struct worker *worker);
+
+/* A part of the step is done. @worker: a struct worker. Thread: worker. */
+void worker_beat(void *worker);
+
+/* The count of worker_beat(), steps included. */
+uint64_t worker_beats(const struct worker *worker);
 
 #endif

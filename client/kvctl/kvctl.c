@@ -262,12 +262,22 @@ int kvctl_fail(const char *what, int error)
 	return exit_of(error);
 }
 
+/* Whoever may open the administrators' socket wants its rights. */
+static const char *default_socket(void)
+{
+	const char *env = getenv(KVD_SOCKET_ENV);
+
+	if (env && *env)
+		return NULL;
+	return access(KVD_SOCKET_ADMIN, R_OK | W_OK) == 0 ? KVD_SOCKET_ADMIN : NULL;
+}
+
 int kvctl_connect(const struct kvctl *ctl, struct kvc_client **ret_client)
 {
 	struct kvc_connect_opts opts = KVC_OPTS_INIT(struct kvc_connect_opts);
 	int r;
 
-	opts.socket_path = ctl->socket_path;
+	opts.socket_path = ctl->socket_path ? ctl->socket_path : default_socket();
 	opts.client_name = "kvctl";
 	r = kvc_connect(ret_client, &opts);
 	if (r < 0) {

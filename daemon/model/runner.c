@@ -182,6 +182,12 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 	return ret;
 }
 
+static void runner_beat(const struct runner *r)
+{
+	if (r->progress)
+		r->progress(r->progress_ctx);
+}
+
 /* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows; in slices, which
  * share no arithmetic, so that the widest arrays of the graph stay small. */
 static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_t m)
@@ -196,6 +202,7 @@ static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_
 	for (uint32_t row = 0; !ret && row < m; row += RUNNER_FF_ROWS) {
 		uint32_t n = m - row < RUNNER_FF_ROWS ? m - row : RUNNER_FF_ROWS;
 
+		runner_beat(r);
 		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->gate_up,
 								.x = r->h + row * d,
 								.y = r->gate_up,
@@ -236,6 +243,7 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 		const struct llama_layer *layer = &r->model->layers[i];
 		const float *attn = r->attn;
 
+		runner_beat(r);
 		ret = be->rms_norm(r->stream, r->x, d, layer->attn_norm, p->eps, r->h, d,
 				   m, p->d_model);
 		if (!ret)
@@ -370,6 +378,7 @@ static int runner_outputs(struct runner *r, const struct plan *plan,
 		uint32_t targets[RUNNER_LOGIT_ROWS];
 		uint32_t m = plan->n_outputs - o;
 
+		runner_beat(r);
 		if (m > RUNNER_LOGIT_ROWS)
 			m = RUNNER_LOGIT_ROWS;
 		for (uint32_t i = 0; i < m; i++)

@@ -39,6 +39,10 @@ struct runner {
 	struct kv_pool *pool;
 	struct plan_caps caps;
 	struct sampler sampler;
+	/* If set, called several times a layer: whoever watches the worker learns that it
+	 * gets on. */
+	void (*progress)(void *ctx);
+	void *progress_ctx;
 
 	struct kv_batch_entry *entries; /* [caps.entries] */
 	struct kv_block_copy *copies;   /* [caps.copies] */

@@ -39,11 +39,14 @@ def start(folder, model=MODEL, options=(), config="", args=(), timeout=60, **mor
     return process.wait(timeout), text.decode(errors="replace")
 
 
-def refused(what, needles, folder, **more):
-    """kvd ends with exit status 1, says so in one line, and the line holds the needles."""
+BAD_CONFIG = 78  # EX_CONFIG: the service manager need not try again
+
+
+def refused(what, needles, folder, want=1, **more):
+    """kvd ends with exit status `want`, says so in one line, and the line holds the needles."""
     status, text = start(folder, **more)
     assert not REPORT.search(text), f"{what}: {text}"
-    equal(status, 1, f"{what}: exit status ({text.strip()[-300:]!r})")
+    equal(status, want, f"{what}: exit status ({text.strip()[-300:]!r})")
     lines = [line for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     about = [line for line in lines if all(n.lower() in line.lower() for n in needles)]
@@ -227,13 +230,13 @@ CONFIGS = [
 def test_configuration_mistakes():
     with tempfile.TemporaryDirectory() as folder:
         for what, text, needles in CONFIGS:
-            refused(what, needles, folder, config=text)
+            refused(what, needles, folder, want=BAD_CONFIG, config=text)
             refused(what, needles, folder, config=text, args=["--check-config"])
-        refused("no such file", ["missing.conf"], folder,
+        refused("no such file", ["missing.conf"], folder, want=BAD_CONFIG,
                 args=["--config", os.path.join(folder, "missing.conf")])
         for option, needle in (("cache.block_sise=16", "block_sise"), ("block_size", "block_size"),
                                ("scheduler.max_num_seqs=ten", "max_num_seqs")):
-            refused(f"-o {option}", [needle], folder, options=[option])
+            refused(f"-o {option}", [needle], folder, want=BAD_CONFIG, options=[option])
         status, text = start(folder, config="[cache]\nblock_sise = 1\nkv_cache_dtype = x\n",
                              args=["--check-config"])
         equal(status, 1, "two mistakes")

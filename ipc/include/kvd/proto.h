@@ -49,6 +49,9 @@ extern "C" {
 #define KVD_SOCKET_DEFAULT "/run/kvd/kvd.sock"
 #define KVD_SOCKET_ENV     "KVD_SOCKET"
 
+/* Who connects here has an administrator's rights (KVD_FEATURE_ADMIN). */
+#define KVD_SOCKET_ADMIN "/run/kvd/admin.sock"
+
 /* ------------------------------------------------------------------------
  * Limits.
  */

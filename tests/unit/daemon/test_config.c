@@ -231,6 +231,33 @@ START_TEST(options)
 }
 END_TEST
 
+START_TEST(adopting_what_may_change)
+{
+	struct config fresh;
+	char later[64];
+
+	ck_assert_int_eq(config_init(&fresh), 0);
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 0);
+	ck_assert_str_eq(later, "");
+	config_set_option(&fresh, "daemon.log_level=debug", &got.report);
+	config_set_option(&fresh, "daemon.max_clients=7", &got.report);
+	config_set_option(&fresh, "daemon.max_arena_per_ring=1M", &got.report);
+	config_set_option(&fresh, "model.path=/m", &got.report);
+	config_set_option(&fresh, "cpu.affinity=0-1", &got.report);
+	ck_assert_str_eq(got.text, "");
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 3);
+	ck_assert_str_eq(later, "[model] path, [cpu] affinity");
+	ck_assert_int_eq(config.daemon.log_level, LOG_DEBUG);
+	ck_assert_uint_eq(config.daemon.max_clients, 7);
+	ck_assert_uint_eq(config.daemon.max_arena_per_ring, 1 << 20);
+	ck_assert_str_eq(config.model.path, "");
+	/* Again: the ones are the same now, the others still differ; cut to fit. */
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, 13), 0);
+	ck_assert_str_eq(later, "[model] path");
+	config_deinit(&fresh);
+}
+END_TEST
+
 START_TEST(values_that_do_not_fit_together)
 {
 	char option[256] = "daemon.socket=";
@@ -457,6 +484,7 @@ int main(void)
 	tcase_add_test(tcase, mistakes);
 	tcase_add_test(tcase, long_lines_and_nul_bytes);
 	tcase_add_test(tcase, options);
+	tcase_add_test(tcase, adopting_what_may_change);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
 	tcase_add_test(tcase, kv_cache_dtype);
 	tcase_add_test(tcase, shipped_file_covers_the_table);

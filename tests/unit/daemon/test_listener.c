@@ -241,6 +241,13 @@ static int activated_child(const int *fds, int n, const char *names)
 	setenv("LISTEN_FDNAMES", names, 1);
 	snprintf(number, sizeof(number), "%d", (int)getpid());
 	setenv("LISTEN_PID", number, 1);
+	/* The administrators' socket is asked for as well, and there is none. */
+	if (n != 3)
+		return listener_take(&second, LISTENER_ADMIN_FD_NAME)
+			       ? 72
+			       : -listener_open(&first, path);
+	if (listener_take(&second, LISTENER_ADMIN_FD_NAME) != 1 || second.fd != 5)
+		return 73;
 	return -listener_open(&first, path);
 }
 
@@ -265,7 +272,7 @@ static int run_activated(const int *fds, int n, const char *names, int want_fd)
 
 START_TEST(activation)
 {
-	int good = bind_other(SOCK_SEQPACKET, 8), other, fds[2], pair[2];
+	int good = bind_other(SOCK_SEQPACKET, 8), other, fds[3], pair[2];
 	char moved[128];
 
 	ck_assert_int_ge(fcntl(good, F_DUPFD, 50), 0);
@@ -279,6 +286,9 @@ START_TEST(activation)
 	ck_assert_int_eq(access(moved, F_OK), 0);
 	ck_assert_int_eq(run_activated(fds, 2, "kvd:kvd", 4), EEXIST);
 	ck_assert_int_eq(run_activated(fds, 2, "kvd:pool", 3), ENOTSOCK);
+	/* Two sockets are told apart by name, whatever their order. */
+	fds[2] = good;
+	ck_assert_int_eq(run_activated(fds, 3, "pool:kvd:kvd-admin", 4), 0);
 	other = bind_other(SOCK_STREAM, 8);
 	ck_assert_int_eq(unlink(path), 0);
 	fds[1] = other;

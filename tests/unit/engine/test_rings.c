@@ -35,7 +35,7 @@ static void setup(void)
 	sessions_init(&sessions, loop, &config, &engine);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
 	peer = pair[1];
-	sessions_accept(&sessions, pair[0]);
+	sessions_accept(&sessions, pair[0], false);
 	session = sessions.list;
 	ck_assert_ptr_nonnull(session);
 }

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* A reload: which keys differ, and which of them take effect at once. See config.h. */
+#include "daemon/config.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/config_keys.h"
+
+static size_t value_size(const struct config_key *key)
+{
+	switch (key->type) {
+	case CONFIG_STRING:
+		return sizeof(char *);
+	case CONFIG_BOOL:
+		return sizeof(bool);
+	case CONFIG_UINT:
+	case CONFIG_CHOICE:
+		return sizeof(uint32_t);
+	case CONFIG_SIZE:
+	case CONFIG_DURATION:
+		return sizeof(uint64_t);
+	case CONFIG_FRACTION:
+		return sizeof(double);
+	case CONFIG_KV_DTYPE:
+		return sizeof(struct config_kv_dtype);
+	case CONFIG_CPUS:
+		return sizeof(cpu_set_t);
+	}
+	return 0;
+}
+
+bool config_value_equal(const struct config_key *key, const void *a, const void *b)
+{
+	if (key->type == CONFIG_STRING)
+		return strcmp(*(char *const *)a, *(char *const *)b) == 0;
+	return memcmp(a, b, value_size(key)) == 0;
+}
+
+unsigned int config_adopt(struct config *config, const struct config *fresh, char *later,
+			  size_t later_size)
+{
+	unsigned int n_adopted = 0;
+	size_t used = 0;
+
+	if (later_size)
+		later[0] = '\0';
+	for (size_t i = 0; i < config_n_keys; i++) {
+		const struct config_key *key = &config_keys[i];
+		const void *value = (const char *)fresh + key->offset;
+
+		if (config_value_equal(key, config_field(config, key), value))
+			continue;
+		if (key->live) {
+			/* A string would need an owner. */
+			assert(key->type != CONFIG_STRING);
+			memcpy(config_field(config, key), value, value_size(key));
+			n_adopted++;
+		} else if (used < later_size) {
+			used += (size_t)snprintf(later + used, later_size - used,
+						 "%s[%s] %s", used ? ", " : "",
+						 key->section, key->name);
+		}
+	}
+	return n_adopted;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Limits that the system sets the daemon: open files, and memory of its control groups.
+ *
+ * Looked at once, before anything big is made, so that a limit that is too small is one
+ * clear line at the start and not a kill by the kernel under load. Main thread. Relies on
+ * /proc/self/cgroup and the unified hierarchy of control groups; where there is none, no
+ * memory limit is found. Logs nothing.
+ */
+#ifndef KVD_DAEMON_HOST_LIMITS_H
+#define KVD_DAEMON_HOST_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Raises the soft limit of open files to the hard one. Return: the limit that holds. */
+uint64_t host_limits_raise_files(void);
+
+/**
+ * host_host_limits_memory() - the smallest memory.max of the own control group and those above it
+ * @root: "" but in tests: is put before /proc and /sys
+ * @ret_bytes: UINT64_MAX when there is no limit
+ * @where: [where_size] the group that sets it, as "/kvd.slice"
+ *
+ * Return: 0; -errno when the group is not known (no unified hierarchy).
+ */
+int host_limits_memory(const char *root, uint64_t *ret_bytes, char *where,
+		       size_t where_size);
+
+#endif

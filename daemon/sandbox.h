@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whether the sandbox of kvd.service holds: what the unit forbids is tried, not read.
+ *
+ * A setting that systemd accepts is not always enforced: a container may lack the means,
+ * a drop-in may loosen it, and a system call may lead past a filter. So each row of the
+ * table in sandbox.c is an act without effect that has to be refused. The acts run in
+ * short-lived child processes, so a filter that kills is a refusal too. Main thread only,
+ * before there are other threads; relies on nothing but libc, logs nothing.
+ *
+ * It does not say that the sandbox is tight, only that none of these holes is open.
+ */
+#ifndef KVD_DAEMON_SANDBOX_H
+#define KVD_DAEMON_SANDBOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What is expected. */
+enum sandbox_level {
+	SANDBOX_NONE, /* nothing: not started by kvd.service */
+	SANDBOX_FULL,
+	SANDBOX_GPU, /* without the rows that 50-gpu.conf gives up */
+};
+
+enum sandbox_result {
+	SANDBOX_REFUSED,   /* as it should be */
+	SANDBOX_PERMITTED, /* weaker than configured */
+	SANDBOX_SKIPPED,   /* not expected at this level */
+};
+
+/**
+ * struct sandbox_row - one act
+ * @act:     what was tried: "open network sockets"
+ * @setting: which line of the unit forbids it: "RestrictAddressFamilies="
+ */
+struct sandbox_row {
+	const char *act;
+	const char *setting;
+	enum sandbox_result result;
+};
+
+#define SANDBOX_MAX_ROWS 24
+
+/* What $KVD_SANDBOX asks for: unset or empty is NONE, "gpu" is GPU, all else FULL. */
+enum sandbox_level sandbox_expected(void);
+
+/**
+ * sandbox_probe() - try everything
+ * @rows: [SANDBOX_MAX_ROWS] filled
+ * @ret_n_permitted: how many acts were permitted
+ *
+ * Return: number of rows; -errno when no child process could be made.
+ */
+int sandbox_probe(enum sandbox_level level, struct sandbox_row *rows,
+		  unsigned int *ret_n_permitted);
+
+/* "open network sockets (RestrictAddressFamilies=), ..." of the permitted rows, cut to
+ * fit. */
+void sandbox_describe(const struct sandbox_row *rows, int n_rows, char *text,
+		      size_t size);
+
+#endif

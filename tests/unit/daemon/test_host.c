@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* What the host grants: memory limits out of a made-up /proc and /sys, open files, and the
+ * probe of the sandbox against filters of our own. */
+#include "daemon/host_limits.h"
+#include "daemon/sandbox.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <check.h>
+
+static char root[64];
+
+static void setup(void)
+{
+	strcpy(root, "/tmp/kvd-test-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(root));
+}
+
+static int remove_one(const char *name, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(name);
+}
+
+static void teardown(void)
+{
+	nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Writes a file below root, with the folders above it. */
+static void put(const char *name, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s%s", root, name);
+	for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')); *p++ = '/') {
+		*p = '\0';
+		mkdir(path, 0755);
+	}
+	f = fopen(path, "w");
+	ck_assert_ptr_nonnull(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+START_TEST(memory_limit_is_the_least_above)
+{
+	char where[64];
+	uint64_t bytes;
+
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), -ENOENT);
+	put("/proc/self/cgroup", "1:name=systemd:/init.scope\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), -ENOENT);
+	put("/proc/self/cgroup", "4:memory:/a\n0::/kvd.slice/kvd.service\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, UINT64_MAX);
+	ck_assert_str_eq(where, "");
+	put("/sys/fs/cgroup/kvd.slice/kvd.service/memory.max", "max\n");
+	put("/sys/fs/cgroup/kvd.slice/memory.max", "1073741824\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, 1073741824);
+	ck_assert_str_eq(where, "/kvd.slice");
+	put("/sys/fs/cgroup/kvd.slice/kvd.service/memory.max", "4096\n");
+	put("/sys/fs/cgroup/memory.max", "8192\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, 4096);
+	ck_assert_str_eq(where, "/kvd.slice/kvd.service");
+	/* In a container the own group is the root, which has a limit then. */
+	put("/proc/self/cgroup", "0::/\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, 8192);
+	ck_assert_str_eq(where, "/");
+}
+END_TEST
+
+START_TEST(files_are_raised_to_the_hard_limit)
+{
+	struct rlimit limit = {.rlim_cur = 16, .rlim_max = 32};
+
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_uint_eq(host_limits_raise_files(), 32);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_uint_eq(limit.rlim_cur, 32);
+}
+END_TEST
+
+static const struct sandbox_row *row_of(const struct sandbox_row *rows, int n,
+					const char *act)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(rows[i].act, act) == 0)
+			return &rows[i];
+	ck_abort_msg("no row '%s'", act);
+}
+
+/* From here on calls of this number get the answer. */
+static void filter_call(unsigned int number, unsigned int answer)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, answer),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]),
+				     .filter = code};
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+START_TEST(probe_sees_what_a_filter_refuses)
+{
+	static const unsigned int answers[] = {
+		SECCOMP_RET_ERRNO | EPERM,
+		SECCOMP_RET_ERRNO | EAFNOSUPPORT,
+		SECCOMP_RET_KILL_PROCESS,
+	};
+	struct sandbox_row rows[SANDBOX_MAX_ROWS];
+	unsigned int n_permitted, n_before;
+	char text[1024];
+	int n;
+
+	n = sandbox_probe(SANDBOX_FULL, rows, &n_before);
+	ck_assert_int_gt(n, 10);
+	ck_assert_int_eq(row_of(rows, n, "open network sockets")->result,
+			 SANDBOX_PERMITTED);
+	ck_assert_int_eq(row_of(rows, n, "gain rights by running a program")->result,
+			 SANDBOX_PERMITTED);
+	filter_call(SYS_socket, answers[_i]);
+	n = sandbox_probe(SANDBOX_FULL, rows, &n_permitted);
+	/* One by the filter, one by the bit that a filter needs. */
+	ck_assert_uint_eq(n_permitted, n_before - 2);
+	ck_assert_int_eq(row_of(rows, n, "open network sockets")->result,
+			 SANDBOX_REFUSED);
+	sandbox_describe(rows, n, text, sizeof(text));
+	ck_assert_ptr_null(strstr(text, "network"));
+	ck_assert_ptr_nonnull(strstr(text, "write code and run it "
+					   "(MemoryDenyWriteExecute=)"));
+	sandbox_describe(rows, n, text, 20);
+	ck_assert_uint_eq(strlen(text), 19);
+	/* What the GPU's drop-in gives up is not asked for. */
+	n = sandbox_probe(SANDBOX_GPU, rows, &n_permitted);
+	ck_assert_int_eq(row_of(rows, n, "write code and run it")->result,
+			 SANDBOX_SKIPPED);
+}
+END_TEST
+
+START_TEST(probe_level)
+{
+	unsetenv("KVD_SANDBOX");
+	ck_assert_int_eq(sandbox_expected(), SANDBOX_NONE);
+	setenv("KVD_SANDBOX", "", 1);
+	ck_assert_int_eq(sandbox_expected(), SANDBOX_NONE);
+	setenv("KVD_SANDBOX", "gpu", 1);
+	ck_assert_int_eq(sandbox_expected(), SANDBOX_GPU);
+	setenv("KVD_SANDBOX", "full", 1);
+	ck_assert_int_eq(sandbox_expected(), SANDBOX_FULL);
+	setenv("KVD_SANDBOX", "fulll", 1);
+	ck_assert_int_eq(sandbox_expected(), SANDBOX_FULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("host");
+	TCase *tcase = tcase_create("host");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, memory_limit_is_the_least_above);
+	tcase_add_test(tcase, files_are_raised_to_the_hard_limit);
+	tcase_add_loop_test(tcase, probe_sees_what_a_filter_refuses, 0, 3);
+	tcase_add_test(tcase, probe_level);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
