@@ -106,9 +106,6 @@ int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
 		return -EINVAL;
 	if (block_tokens != KV_BLOCK_TOKENS_MIN && block_tokens != KV_BLOCK_TOKENS_MAX)
 		return -EINVAL;
-	if (k_format != KV_FORMAT_FP16 || v_format != KV_FORMAT_FP16)
-		return -ENOTSUP;
-
 	layout_sizes(&l);
 	*ret_layout = l;
 	return 0;

@@ -115,7 +115,7 @@ int kv_format_from_name(const char *name);
  * @head_dim: multiple of 8, 8..KV_HEAD_DIM_MAX
  * @block_tokens: 16 or 32
  *
- * Return: 0; -EINVAL for a shape out of range, -ENOTSUP for a format that is only named.
+ * Return: 0; -EINVAL for a shape out of range.
  */
 int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
 		   enum kv_format v_format, uint32_t n_layers, uint32_t n_kv_heads,

@@ -1,327 +1,284 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Splits attention into units and gives them to the threads.
- *
- * A tile is some consecutive rows of one entry times the query heads (or up to
- * KV_SPAN_QUERIES of them) of one KV head. As a rule a unit is a tile and walks its spans in
- * order. When there are few tiles, as in decoding one long sequence, a unit is one span of
- * one tile, its result is put aside, and a second pass merges the spans in order. Both run
- * the same kernel and merge calls in the same order, so the bits are the same.
- */
+/* The attention op: groups put spans aside, walks merge all spans in order. See attention.h. */
+#include "kernels/cpu/attention.h"
+
 #include <errno.h>
 #include <string.h>
 
-#include "kernels/cpu/device.h"
+enum { INLINE_NS = 4000 };
 
-enum {
-	TILES_ENOUGH = 4, /* per thread: no need to split spans                       */
-	INLINE_NS = 4000,
-};
+/* --- results put aside -------------------------------------------------------------- */
 
-/* Tiles of one entry: [row tile][kv head][head group], after those of earlier entries. */
-struct attn_entry {
-	uint32_t tile0, unit0, n_spans;
-};
-
-struct attn_job {
-	struct kv_stream *st;
-	const struct kv_pool *pool;
-	const struct kv_attention *args;
-	struct attn_entry
-		*entries; /* [n_entries + 1], the last one holding the totals    */
-	float *partials;  /* [units][KV_SPAN_QUERIES] of max, sum, o[head_dim]   */
-	uint32_t layer;
-	uint32_t n_rep; /* query heads of a KV head                            */
-	uint32_t group_heads, n_groups;
-	uint32_t tile_rows;
-	bool split_spans;
-};
-
-struct tile {
-	const struct kv_batch_entry *entry;
-	uint32_t row0, n_rows; /* of the entry                                        */
-	uint32_t kv_head, head0, n_heads;
-	uint32_t n_q, n_spans;
-};
-
-struct tile_result {
-	float max[KV_SPAN_QUERIES], sum[KV_SPAN_QUERIES];
-	float o[KV_SPAN_QUERIES * KV_HEAD_DIM_MAX];
-};
-
-static void tile_find(const struct attn_job *job, uint32_t entry, uint32_t index,
-		      struct tile *ret)
+static size_t record_floats(const struct attn_job *job)
 {
-	const struct kv_batch_entry *e = &job->st->batch.entries[entry];
-	uint32_t n_kv = job->pool->layout.n_kv_heads;
-	uint32_t group = index % job->n_groups;
-
-	index /= job->n_groups;
-	ret->entry = e;
-	ret->kv_head = index % n_kv;
-	ret->row0 = index / n_kv * job->tile_rows;
-	ret->n_rows = e->n_rows - ret->row0;
-	if (ret->n_rows > job->tile_rows)
-		ret->n_rows = job->tile_rows;
-	ret->head0 = group * job->group_heads;
-	ret->n_heads = job->n_rep - ret->head0;
-	if (ret->n_heads > job->group_heads)
-		ret->n_heads = job->group_heads;
-	ret->head0 += ret->kv_head * job->n_rep;
-	ret->n_q = ret->n_rows * ret->n_heads;
-	ret->n_spans = (e->pos0 + ret->row0 + ret->n_rows - 1) / KV_SPAN + 1;
+	return 2 + (size_t)job->pool->layout.head_dim;
 }
 
-/* Query q of a tile is head head0 + q % n_heads of row row0 + q / n_heads. */
-static const float *tile_q(const struct attn_job *job, const struct tile *t, uint32_t q)
+/* Number of the state of query i of a set. */
+static size_t state_of(const struct attn_job *job, const struct attn_set *set, uint32_t i)
 {
-	uint32_t row = t->entry->row0 + t->row0 + q / t->n_heads;
+	const struct attn_entry *ae = &job->plan->entries[set->entry[i]];
+	uint32_t row = set->row[i] - job->st->batch.entries[set->entry[i]].row0;
 
-	return job->args->q + row * job->args->ldq +
-	       (size_t)(t->head0 + q % t->n_heads) * job->pool->layout.head_dim;
+	return ae->state0 + (size_t)row * job->args->n_heads + set->head[i];
 }
 
-static float *tile_out(const struct attn_job *job, const struct tile *t, uint32_t q)
-{
-	uint32_t row = t->entry->row0 + t->row0 + q / t->n_heads;
-
-	return job->args->out + row * job->args->ldo +
-	       (size_t)(t->head0 + q % t->n_heads) * job->pool->layout.head_dim;
-}
-
-/* Queries side by side for each dim, as kernels take them. */
-static void tile_scale_q(const struct attn_job *job, const struct tile *t, float *dst)
+static void record_put(float *records, size_t record, const struct attn_job *job,
+		       const struct attn_result *res, uint32_t i)
 {
 	uint32_t hd = job->pool->layout.head_dim;
+	float *p = records + record * record_floats(job);
 
-	for (uint32_t q = 0; q < t->n_q; q++) {
-		const float *src = tile_q(job, t, q);
-
-		for (uint32_t d = 0; d < hd; d++)
-			dst[d * KV_SPAN_QUERIES + q] = src[d] * job->args->scale;
-	}
+	p[0] = res->max[i];
+	p[1] = res->sum[i];
+	memcpy(p + 2, res->o + i * hd, hd * sizeof(float));
 }
 
-/*
- * Run one span of a tile. Rows before the span see nothing of it; they are the first ones,
- * so the kernel gets queries from first on. Return: first.
- */
-static uint32_t tile_span(const struct attn_job *job, const struct tile *t, uint32_t span,
-			  const float *q, struct tile_result *res)
-{
-	const struct kv_layout *l = &job->pool->layout;
-	const struct kv_batch *b = &job->st->batch;
-	const struct kv_cpu_ops *ops = &job->st->dev->ops;
-	_Alignas(64) float s[KV_SPAN_QUERIES * KV_SPAN];
-	uint32_t start = span * KV_SPAN, pos0 = t->entry->pos0 + t->row0, first = 0,
-		 n_tok = 0;
-	struct kv_span sp = {
-		.head_dim = l->head_dim,
-		.block_tokens = l->block_tokens,
-		.s = s,
-	};
-
-	if (pos0 < start)
-		first = (start - pos0) * t->n_heads;
-	for (uint32_t i = first; i < t->n_q; i++) {
-		n_tok = pos0 + i / t->n_heads + 1 - start;
-		if (n_tok > KV_SPAN)
-			n_tok = KV_SPAN;
-		sp.n_tok[sp.n_q] = sp.n_code[sp.n_q] = n_tok;
-		sp.n_q++;
-	}
-	for (uint32_t i = 0; i * l->block_tokens < n_tok; i++) {
-		uint8_t *block =
-			batch_block(b, t->entry, job->pool, start + i * l->block_tokens);
-
-		sp.k[i] = block + kv_layout_head_off(l, job->layer, t->kv_head);
-		sp.v[i] = (const uint8_t *)sp.k[i] + l->v_at;
-	}
-	sp.q = q + first;
-	sp.max = res->max + first;
-	sp.sum = res->sum + first;
-	sp.o = res->o + first * l->head_dim;
-	ops->scores[l->k_format](&sp);
-	ops->softmax(&sp);
-	ops->sums[l->v_format](&sp);
-	return first;
-}
-
-static void tile_merge(const struct attn_job *job, const struct tile *t, uint32_t first,
-		       struct tile_result *all, const struct tile_result *res)
+static void record_get(const float *records, size_t record, const struct attn_job *job,
+		       struct attn_result *res, uint32_t i)
 {
 	uint32_t hd = job->pool->layout.head_dim;
+	const float *p = records + record * record_floats(job);
 
-	for (uint32_t q = first; q < t->n_q; q++)
-		job->st->dev->ops.merge(&all->max[q], &all->sum[q], all->o + q * hd,
-					res->max[q], res->sum[q], res->o + q * hd, hd);
+	res->max[i] = p[0];
+	res->sum[i] = p[1];
+	memcpy(res->o + i * hd, p + 2, hd * sizeof(float));
 }
 
-static void tile_finish(const struct attn_job *job, const struct tile *t,
-			const struct tile_result *all)
+static size_t partial_of(const struct attn_job *job, const struct attn_set *set,
+			 uint32_t span, uint32_t i)
 {
-	uint32_t hd = job->pool->layout.head_dim;
+	return (span - job->span0) * job->plan->n_states + state_of(job, set, i);
+}
 
-	for (uint32_t q = 0; q < t->n_q; q++) {
-		float *out = tile_out(job, t, q), r = 1.0f / all->sum[q];
+/* --- groups ------------------------------------------------------------------------- */
 
-		for (uint32_t d = 0; d < hd; d++)
-			out[d] = all->o[q * hd + d] * r;
+static void set_put_aside(const struct attn_job *job, struct attn_set *set, uint32_t span)
+{
+	struct attn_result res;
+	uint32_t first;
+
+	attn_set_ready(job, set);
+	first = attn_span_run(job, set, span, &res);
+	for (uint32_t i = first; i < set->n; i++)
+		record_put(job->partials, partial_of(job, set, span, i), job, &res, i);
+	set->n = 0;
+}
+
+/* Query heads of a head group: first and number. */
+static uint32_t head_group(const struct attn_job *job, uint32_t kv_head, uint32_t group,
+			   uint32_t *ret_n)
+{
+	const struct attn_plan *p = job->plan;
+	uint32_t head = group * p->group_heads, n = p->n_rep - head;
+
+	*ret_n = n < p->group_heads ? n : p->group_heads;
+	return kv_head * p->n_rep + head;
+}
+
+/* Unit = [group of the window][kv head][head group]. */
+static void group_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+	const struct attn_job *job = arg;
+	const struct attn_plan *p = job->plan;
+	uint32_t n_kv = job->pool->layout.n_kv_heads, head, n_heads;
+	const struct attn_group *g =
+		&p->groups[job->group0 + unit / p->n_head_groups / n_kv];
+	struct attn_set set;
+
+	set.n = 0;
+	set.kv_head = unit / p->n_head_groups % n_kv;
+	head = head_group(job, set.kv_head, unit % p->n_head_groups, &n_heads);
+	for (uint32_t i = 0; i < g->n_members; i++) {
+		const struct attn_member *m = &p->members[g->member0 + i];
+
+		if (set.n + m->n_rows * n_heads > KV_SPAN_QUERIES)
+			set_put_aside(job, &set, g->span);
+		attn_set_add(job, &set, m, head, n_heads);
 	}
+	set_put_aside(job, &set, g->span);
 }
 
-static uint32_t entry_of(const struct attn_job *job, uint32_t unit)
+/* --- walks -------------------------------------------------------------------------- */
+
+/* Unit = tile. Return: its entry. */
+static uint32_t tile_find(const struct attn_job *job, uint32_t tile, struct attn_set *set)
 {
-	uint32_t lo = 0, hi = job->st->batch.n_entries;
+	const struct attn_plan *p = job->plan;
+	uint32_t lo = 0, hi = job->st->batch.n_entries, head, n_heads, group;
+	const struct kv_batch_entry *e;
+	struct attn_member m;
 
 	while (hi - lo > 1) {
 		uint32_t mid = (lo + hi) / 2;
 
-		if (job->entries[mid].unit0 <= unit)
+		if (p->entries[mid].tile0 <= tile)
 			lo = mid;
 		else
 			hi = mid;
 	}
+	e = &job->st->batch.entries[lo];
+	tile -= p->entries[lo].tile0;
+	group = tile % p->n_head_groups;
+	tile /= p->n_head_groups;
+	m.entry = lo;
+	m.row0 = tile / job->pool->layout.n_kv_heads * p->tile_rows;
+	m.n_rows = e->n_rows - m.row0;
+	if (m.n_rows > p->tile_rows)
+		m.n_rows = p->tile_rows;
+	set->n = 0;
+	set->kv_head = tile % job->pool->layout.n_kv_heads;
+	head = head_group(job, set->kv_head, group, &n_heads);
+	attn_set_add(job, set, &m, head, n_heads);
 	return lo;
 }
 
-static void tile_unit(void *arg, uint32_t unit, uint32_t thread)
+/* Queries from the returned one on see something of the span. */
+static uint32_t partials_get(const struct attn_job *job, const struct attn_set *set,
+			     uint32_t span, struct attn_result *res)
 {
-	const struct attn_job *job = arg;
-	_Alignas(64) float q[KV_SPAN_QUERIES * KV_HEAD_DIM_MAX];
-	struct tile_result all, res;
-	uint32_t entry = entry_of(job, unit);
-	struct tile t;
+	uint32_t first = 0;
 
-	tile_find(job, entry, unit - job->entries[entry].unit0, &t);
-	tile_scale_q(job, &t, q);
-	tile_span(job, &t, 0, q, &all);
-	for (uint32_t i = 1; i < t.n_spans; i++) {
-		uint32_t first = tile_span(job, &t, i, q, &res);
+	while (first < set->n && set->pos[first] < span * KV_SPAN)
+		first++;
+	for (uint32_t i = first; i < set->n; i++)
+		record_get(job->partials, partial_of(job, set, span, i), job, res, i);
+	return first;
+}
 
-		tile_merge(job, &t, first, &all, &res);
+static void walk_finish(const struct attn_job *job, const struct attn_set *set,
+			const struct attn_result *all)
+{
+	const struct kv_layout *l = &job->pool->layout;
+	uint32_t hd = l->head_dim;
+
+	for (uint32_t i = 0; i < set->n; i++) {
+		float *out = job->args->out + set->row[i] * job->args->ldo +
+			     (size_t)set->head[i] * hd;
+		float r = 1.0f / all->sum[i];
+
+		for (uint32_t d = 0; d < hd; d++)
+			out[d] = all->o[i * hd + d] * r;
+		if (kv_layout_v_rotated(l))
+			job->st->dev->ops.rotate(out, hd, true);
 	}
-	tile_finish(job, &t, &all);
 }
 
-/* --- one span a unit ---------------------------------------------------------------- */
-
-static size_t partial_floats(const struct attn_job *job)
-{
-	return (size_t)KV_SPAN_QUERIES * (2 + job->pool->layout.head_dim);
-}
-
-static void partial_put(const struct attn_job *job, uint32_t unit, const struct tile *t,
-			const struct tile_result *res)
-{
-	float *p = job->partials + unit * partial_floats(job);
-
-	memcpy(p, res->max, t->n_q * sizeof(float));
-	memcpy(p + KV_SPAN_QUERIES, res->sum, t->n_q * sizeof(float));
-	memcpy(p + 2 * KV_SPAN_QUERIES, res->o,
-	       (size_t)t->n_q * job->pool->layout.head_dim * sizeof(float));
-}
-
-static void partial_get(const struct attn_job *job, uint32_t unit, const struct tile *t,
-			struct tile_result *res)
-{
-	const float *p = job->partials + unit * partial_floats(job);
-
-	memcpy(res->max, p, t->n_q * sizeof(float));
-	memcpy(res->sum, p + KV_SPAN_QUERIES, t->n_q * sizeof(float));
-	memcpy(res->o, p + 2 * KV_SPAN_QUERIES,
-	       (size_t)t->n_q * job->pool->layout.head_dim * sizeof(float));
-}
-
-/* Unit = [tile of the entry][span of the entry]; a tile may end before the last span. */
-static void span_unit(void *arg, uint32_t unit, uint32_t thread)
+/* The tile's spans of this window; those that put nothing aside go through in the first. */
+static void walk_unit(void *arg, uint32_t unit, uint32_t thread)
 {
 	const struct attn_job *job = arg;
-	_Alignas(64) float q[KV_SPAN_QUERIES * KV_HEAD_DIM_MAX];
-	struct tile_result res;
-	uint32_t entry = entry_of(job, unit), in_entry = unit - job->entries[entry].unit0;
-	uint32_t n_spans = job->entries[entry].n_spans, span = in_entry % n_spans;
-	struct tile t;
+	const struct kv_cpu_ops *ops = &job->st->dev->ops;
+	uint32_t hd = job->pool->layout.head_dim, n_spans, end;
+	struct attn_result all, res;
+	const struct attn_entry *ae;
+	struct attn_set set;
 
-	tile_find(job, entry, in_entry / n_spans, &t);
-	if (span >= t.n_spans)
+	ae = &job->plan->entries[tile_find(job, unit, &set)];
+	n_spans = set.pos[set.n - 1] / KV_SPAN + 1;
+	end = ae->n_aside > 0 && job->span1 < n_spans ? job->span1 : n_spans;
+	if (job->span0 > 0 && (ae->n_aside == 0 || job->span0 >= n_spans))
 		return;
-	tile_scale_q(job, &t, q);
-	tile_span(job, &t, span, q, &res);
-	partial_put(job, unit, &t, &res);
-}
+	if (ae->n_aside < end)
+		attn_set_ready(job, &set);
+	if (job->span0 > 0)
+		for (uint32_t i = 0; i < set.n; i++)
+			record_get(job->states, state_of(job, &set, i), job, &all, i);
+	for (uint32_t s = job->span0; s < end; s++) {
+		struct attn_result *to = s == 0 ? &all : &res;
+		uint32_t first = s < ae->n_aside ? partials_get(job, &set, s, to)
+						 : attn_span_run(job, &set, s, to);
 
-static void merge_entry(const struct attn_job *job, uint32_t entry)
-{
-	const struct attn_entry *ae = &job->entries[entry];
-	struct tile_result all, res;
-	struct tile t;
-
-	for (uint32_t i = 0; i < ae[1].tile0 - ae[0].tile0; i++) {
-		uint32_t unit = ae->unit0 + i * ae->n_spans;
-
-		tile_find(job, entry, i, &t);
-		partial_get(job, unit, &t, &all);
-		for (uint32_t s = 1; s < t.n_spans; s++) {
-			uint32_t start = s * KV_SPAN, pos0 = t.entry->pos0 + t.row0;
-			uint32_t first = pos0 < start ? (start - pos0) * t.n_heads : 0;
-
-			partial_get(job, unit + s, &t, &res);
-			tile_merge(job, &t, first, &all, &res);
-		}
-		tile_finish(job, &t, &all);
+		for (uint32_t i = first; s > 0 && i < set.n; i++)
+			ops->merge(&all.max[i], &all.sum[i], all.o + i * hd, res.max[i],
+				   res.sum[i], res.o + i * hd, hd);
 	}
+	if (end == n_spans) {
+		walk_finish(job, &set, &all);
+		return;
+	}
+	for (uint32_t i = 0; i < set.n; i++)
+		record_put(job->states, state_of(job, &set, i), job, &all, i);
 }
 
 /* --- the op ------------------------------------------------------------------------- */
 
-static void job_shape(struct attn_job *job)
+static void run(struct attn_job *job, threads_fn *fn, uint32_t n_units, uint64_t cost)
 {
-	job->n_rep = job->args->n_heads / job->pool->layout.n_kv_heads;
-	job->group_heads = job->n_rep < KV_SPAN_QUERIES ? job->n_rep : KV_SPAN_QUERIES;
-	job->n_groups = (job->n_rep + job->group_heads - 1) / job->group_heads;
-	job->tile_rows = KV_SPAN_QUERIES / job->group_heads;
+	if (cost >= INLINE_NS) {
+		threads_run(job->st->dev->threads, fn, job, n_units);
+		return;
+	}
+	for (uint32_t i = 0; i < n_units; i++)
+		fn(job, i, 0);
 }
 
-/* Number units through all entries. Return: estimated time in ns, or -EINVAL. */
-static int64_t job_units(struct attn_job *job)
+static int job_queries(struct attn_job *job)
 {
-	const struct kv_batch *b = &job->st->batch;
-	uint32_t n_kv = job->pool->layout.n_kv_heads;
-	uint64_t n_tiles = 0, n_units = 0, n_spans_all = 0, cost = 0;
-	uint32_t n_threads = threads_count(job->st->dev->threads);
+	const struct kv_layout *l = &job->pool->layout;
+	struct kv_stream *st = job->st;
+	size_t n = (size_t)st->batch.n_rows * job->args->n_heads;
+	int r;
 
-	for (uint32_t i = 0; i < b->n_entries; i++) {
-		const struct kv_batch_entry *e = &b->entries[i];
-		uint64_t n = (uint64_t)(e->n_rows + job->tile_rows - 1) / job->tile_rows *
-			     n_kv * job->n_groups;
-
-		job->entries[i].tile0 = (uint32_t)n_tiles;
-		job->entries[i].n_spans = (e->pos0 + e->n_rows - 1) / KV_SPAN + 1;
-		n_tiles += n;
-		n_spans_all += n * job->entries[i].n_spans;
-		cost += n * (e->pos0 + e->n_rows) * job->pool->layout.head_dim / 8;
+	if (!attn_needs_queries(l))
+		return 0;
+	r = scratch_reserve(&st->queries, (n + 1) * l->head_dim * sizeof(float));
+	if (r < 0)
+		return r;
+	job->q = st->queries.mem;
+	if (attn_needs_codes(l)) {
+		r = scratch_reserve(&st->query_codes,
+				    (n + 1) * (kv_query_bytes(l->head_dim) +
+					       sizeof(float) + sizeof(int32_t)));
+		if (r < 0)
+			return r;
+		job->q_codes = st->query_codes.mem;
+		job->q_scale = (float *)(job->q_codes + n * kv_query_bytes(l->head_dim));
+		job->q_sum = (int32_t *)(job->q_scale + n);
 	}
-	if (n_tiles > KV_MAX_UNITS)
-		return -EINVAL;
-	job->entries[b->n_entries].tile0 = (uint32_t)n_tiles;
-	job->split_spans = n_threads > 1 && n_tiles < n_threads * TILES_ENOUGH &&
-			   n_spans_all > n_tiles && n_spans_all <= KV_MAX_UNITS;
-	for (uint32_t i = 0; i < b->n_entries; i++) {
-		struct attn_entry *ae = &job->entries[i];
-		uint32_t n = ae[1].tile0 - ae[0].tile0;
-
-		ae->unit0 = (uint32_t)n_units;
-		n_units += (uint64_t)n * (job->split_spans ? ae->n_spans : 1);
-	}
-	job->entries[b->n_entries].unit0 = (uint32_t)n_units;
-	return cost > INT64_MAX ? INT64_MAX : (int64_t)cost;
+	rows_run(st->dev, attn_query_rows, job, st->batch.n_rows,
+		 job->args->n_heads * l->head_dim / 2);
+	return 0;
 }
 
-void cpu_attention_counts(const struct kv_stream *st,
-			  struct kv_attention_counts *ret_counts)
+static int job_partials(struct attn_job *job)
 {
-	*ret_counts = st->counts;
+	const struct attn_plan *p = job->plan;
+	size_t record = record_floats(job) * sizeof(float);
+	int r;
+
+	if (p->n_groups == 0)
+		return 0;
+	r = scratch_reserve(&job->st->partials,
+			    (p->window + (size_t)1) * p->n_states * record);
+	if (r < 0)
+		return r;
+	job->states = job->st->partials.mem;
+	job->partials = job->states + p->n_states * record_floats(job);
+	return 0;
+}
+
+/* All groups and walks, as many spans at a time as may be put aside. */
+static void job_run(struct attn_job *job)
+{
+	const struct attn_plan *p = job->plan;
+	uint32_t n_kv = job->pool->layout.n_kv_heads, n;
+	uint32_t units_a_group = n_kv * p->n_head_groups;
+
+	for (;;) {
+		job->span1 = job->span0 + p->window < p->max_aside
+				     ? job->span0 + p->window
+				     : UINT32_MAX;
+		for (n = 0; job->group0 + n < p->n_groups; n++)
+			if (p->groups[job->group0 + n].span >= job->span1)
+				break;
+		run(job, group_unit, n * units_a_group, n > 0 ? p->cost : 0);
+		run(job, walk_unit, p->n_tiles, p->cost);
+		if (job->span1 == UINT32_MAX)
+			return;
+		job->group0 += n;
+		job->span0 = job->span1;
+	}
 }
 
 int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
@@ -329,9 +286,7 @@ int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t lay
 {
 	struct attn_job job = {.st = st, .pool = pool, .args = args, .layer = layer};
 	const struct kv_layout *l = &pool->layout;
-	uint32_t n_entries = st->batch.n_entries, n_units;
 	size_t row = (size_t)args->n_heads * l->head_dim;
-	int64_t cost;
 	int r;
 
 	if (layer >= l->n_layers || args->n_heads == 0 ||
@@ -342,30 +297,26 @@ int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t lay
 	r = batch_check_blocks(st, pool);
 	if (r < 0)
 		return r;
-	r = scratch_reserve(&st->units, (n_entries + (size_t)1) * sizeof(*job.entries));
+	if (kv_layout_needs_tail(l) && !own_ready(st, pool, layer))
+		return -EINVAL;
+	r = attn_plan_update(st, pool, args->n_heads);
 	if (r < 0)
 		return r;
-	job.entries = st->units.mem;
-	job_shape(&job);
-	cost = job_units(&job);
-	if (cost < 0)
-		return (int)cost;
-	n_units = job.entries[n_entries].unit0;
-	if (!job.split_spans) {
-		if (cost < INLINE_NS)
-			for (uint32_t i = 0; i < n_units; i++)
-				tile_unit(&job, i, 0);
-		else
-			threads_run(st->dev->threads, tile_unit, &job, n_units);
-		return 0;
-	}
-	r = scratch_reserve(&st->partials,
-			    n_units * partial_floats(&job) * sizeof(float));
+	job.plan = &st->plan;
+	r = job_queries(&job);
 	if (r < 0)
 		return r;
-	job.partials = st->partials.mem;
-	threads_run(st->dev->threads, span_unit, &job, n_units);
-	for (uint32_t i = 0; i < n_entries; i++)
-		merge_entry(&job, i);
+	r = job_partials(&job);
+	if (r < 0)
+		return r;
+	job_run(&job);
+	st->counts.spans_needed += st->plan.spans_needed;
+	st->counts.spans_read += st->plan.spans_read;
 	return 0;
+}
+
+void cpu_attention_counts(const struct kv_stream *st,
+			  struct kv_attention_counts *ret_counts)
+{
+	*ret_counts = st->counts;
 }

@@ -114,8 +114,16 @@ static void cpu_stream_close(struct kv_stream *st)
 	scratch_release(&st->act_codes);
 	scratch_release(&st->act_sums);
 	scratch_release(&st->gemm);
-	scratch_release(&st->units);
+	scratch_release(&st->plan.entry_mem);
+	scratch_release(&st->plan.member_mem);
+	scratch_release(&st->plan.group_mem);
+	scratch_release(&st->plan.prefixes);
+	scratch_release(&st->own.kept0);
+	scratch_release(&st->own.full);
+	scratch_release(&st->own.planes);
 	scratch_release(&st->partials);
+	scratch_release(&st->queries);
+	scratch_release(&st->query_codes);
 	free(st);
 }
 

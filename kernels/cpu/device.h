@@ -54,6 +54,37 @@ struct kv_rope {
 	struct scratch cs; /* [n_rows][rope_dims] floats                                */
 };
 
+/* How attention of one batch is cut up: see attention.h. */
+struct attn_plan {
+	uint64_t batch_id,
+		pool_id; /* what it was made for; 0: none                       */
+	uint32_t n_heads;
+	uint32_t n_rep; /* query heads of a KV head                            */
+	uint32_t group_heads, n_head_groups;
+	uint32_t tile_rows;
+	uint32_t n_tiles, n_groups, n_members;
+	uint32_t max_aside, window; /* spans put aside, and at a time              */
+	size_t n_states;
+	uint64_t cost;                     /* of all, in ns, roughly               */
+	uint64_t spans_needed, spans_read; /* a layer                              */
+	struct attn_entry
+		*entries; /* [n_entries + 1], the last one holding the totals    */
+	struct attn_member *members;
+	struct attn_group *groups; /* by span                                      */
+	struct scratch entry_mem, member_mem, group_mem, prefixes;
+};
+
+/* Open blocks of one batch: see kv_write.c. */
+struct kv_own {
+	uint64_t batch_id,
+		pool_id; /* what it was made for; 0: none                       */
+	uint32_t layer;  /* whose planes are kept                               */
+	uint32_t n_kept, n_full;
+	struct scratch kept0;  /* [n_entries] u32: kept blocks of entries before      */
+	struct scratch full;   /* [n_full][2] u32: entry, number of the block in it   */
+	struct scratch planes; /* [n_kept] of a layer's fp16 planes                   */
+};
+
 struct kv_stream {
 	struct kv_device *dev;
 	struct kv_batch batch;
@@ -63,7 +94,10 @@ struct kv_stream {
 	struct scratch
 		row_entry; /* [n_rows] u32: entry of each row                       */
 	struct kv_attention_counts counts;
-	struct scratch act_codes, act_sums, gemm, units, partials;
+	struct attn_plan plan;
+	struct kv_own own;
+	struct scratch act_codes, act_sums, gemm, partials;
+	struct scratch queries, query_codes; /* of the layer at work                */
 };
 
 /* At least size bytes in s, content not kept, 64-byte aligned. Return: 0 or -ENOMEM. */
@@ -92,6 +126,23 @@ struct rows_job {
 };
 void rows_run(struct kv_device *dev, void (*fn)(void *, uint32_t, uint32_t), void *arg,
 	      uint32_t n_rows, uint32_t ns_per_row);
+
+/*
+ * Writing K and V of a batch's rows: begin, rows (on any thread), end. k[head_dim] has been
+ * turned by its position. begin: 0 or -ENOMEM.
+ */
+int kv_write_begin(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
+void kv_write_row(const struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
+		  uint32_t entry, uint32_t pos, uint32_t head, const float *k,
+		  const float *v);
+void kv_write_end(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
+
+/* fp16 planes of the open block that a position of the batch stands in: K, and V
+ * tail_plane_bytes on. */
+uint16_t *own_planes(const struct kv_stream *st, const struct kv_pool *pool,
+		     uint32_t layer, uint32_t entry, uint32_t pos, uint32_t kv_head);
+/* Has kv_write_end() been called for this batch and layer? */
+bool own_ready(const struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
 
 /* Ops with their own files; see backend.h. */
 int cpu_linear(struct kv_stream *st, const struct kv_linear *args);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rotary embedding of q and k, and the write of k and v into the pool. */
+/* Rotary embedding of q and k. Where k and v then go: kv_write.c. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -91,10 +91,9 @@ static void rope_rows(void *arg, uint32_t row0, uint32_t n_rows)
 
 	for (uint32_t i = row0; i < row0 + n_rows; i++) {
 		const struct kv_batch_entry *e = &b->entries[row_entry[i]];
-		uint32_t pos = e->pos0 + (i - e->row0), t = pos % l->block_tokens;
+		uint32_t pos = e->pos0 + (i - e->row0);
 		const float *cs =
 			(float *)job->rope->cs.mem + (size_t)i * job->rope->rope_dims;
-		uint8_t *block = batch_block(b, e, job->pool, pos);
 		float *row = a->qkv + i * a->ld;
 
 		for (uint32_t h = 0; h < a->n_heads; h++)
@@ -102,16 +101,10 @@ static void rope_rows(void *arg, uint32_t row0, uint32_t n_rows)
 				  job->rope->rope_dims, job->rope->mode);
 		for (uint32_t h = 0; h < l->n_kv_heads; h++) {
 			float *k = row + a->k_off + h * l->head_dim;
-			uint8_t *head = block + kv_layout_head_off(l, job->layer, h);
-			struct kv_plane kp = {head, head + l->k_params_at, NULL,
-					      l->head_dim, l->block_tokens};
-			struct kv_plane vp = {head + l->v_at, head + l->v_params_at, NULL,
-					      l->head_dim, l->block_tokens};
 
 			ops->rope(k, cs, job->rope->rope_dims, job->rope->mode);
-			ops->store_k[l->k_format](k, &kp, t);
-			ops->store_v[l->v_format](row + a->v_off + h * l->head_dim, &vp,
-						  t);
+			kv_write_row(job->st, job->pool, job->layer, row_entry[i], pos, h,
+				     k, row + a->v_off + h * l->head_dim);
 		}
 	}
 }
@@ -138,7 +131,11 @@ int cpu_rope_kv_write(struct kv_stream *st, struct kv_rope *rope, struct kv_pool
 		rows_run(st->dev, angle_rows, &job, n_rows, rope->rope_dims * 20);
 		rope->batch_id = st->batch_id;
 	}
+	r = kv_write_begin(st, pool, layer);
+	if (r < 0)
+		return r;
 	rows_run(st->dev, rope_rows, &job, n_rows,
 		 (args->n_heads + 2 * l->n_kv_heads) * l->head_dim);
+	kv_write_end(st, pool, layer);
 	return 0;
 }

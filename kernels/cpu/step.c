@@ -78,6 +78,8 @@ int batch_check_blocks(struct kv_stream *st, const struct kv_pool *pool)
 		if ((uint64_t)e->n_blocks * pool->layout.block_tokens <
 		    (uint64_t)e->pos0 + e->n_rows)
 			return -EINVAL;
+		if (kv_layout_needs_tail(&pool->layout) && e->tail >= pool->n_tails)
+			return -EINVAL;
 		for (uint32_t k = 0; k < e->n_blocks; k++)
 			if (b->blocks[e->block_off + k] >= pool->n_blocks)
 				return -EINVAL;

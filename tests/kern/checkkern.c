@@ -205,7 +205,8 @@ static const struct {
 	void (*fn)(const struct ck *);
 } checks[] = {
 	{"format", check_format},   {"wtype", check_wtype},
-	{"linear", check_linear},   {"attention", check_attention},
+	{"linear", check_linear},   {"quant", check_quant},
+	{"codes", check_codes},     {"attention", check_attention},
 	{"rows", check_rows},       {"threads", check_threads},
 	{"backend", check_backend},
 };

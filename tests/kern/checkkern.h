@@ -80,6 +80,8 @@ void ck_near(const char *what, double got, double want, double abs_tol, double r
 void check_format(const struct ck *ck);
 void check_wtype(const struct ck *ck);
 void check_linear(const struct ck *ck);
+void check_quant(const struct ck *ck);
+void check_codes(const struct ck *ck);
 void check_attention(const struct ck *ck);
 void check_rows(const struct ck *ck);
 void check_threads(const struct ck *ck);
