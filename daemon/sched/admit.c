@@ -12,13 +12,14 @@ static void adopt(struct sched *sched, struct request *r)
 	struct prefix_counters *counters = &sched->index->counters;
 	struct prefix_counters before = *counters;
 
-	while (request_at_shareable(sched, r)) {
+	while (request_at_shareable(sched, r) && policy_blocks_left(r->user)) {
 		uint32_t id = prefix_acquire(sched->index, &r->chain, r->tokens,
 					     r->table.n_blocks, last_block(r));
 
 		if (id == BLOCK_NONE)
 			break;
 		seq_append_published(&r->table, id);
+		policy_charge(r);
 		r->n_computed += bt;
 		if (r->preempted)
 			continue;
@@ -85,21 +86,49 @@ static bool room_for(struct sched *sched, const struct admission *a, struct requ
 	       block_pool_n_available(sched->pool);
 }
 
+/* Whether the limits of its user let one more request run. Alone it fits. */
+static bool quota_allows(const struct sched *sched, const struct request *r)
+{
+	const struct sched_user *user = r->user;
+
+	if (!user->n_running)
+		return true;
+	if (user->quota.max_running && user->n_running >= user->quota.max_running)
+		return false;
+	return policy_blocks_left(user) >= sched_blocks_for(sched, r->n_tokens);
+}
+
+/* Somebody with nothing running is not let in: the next plan makes room for it. */
+static bool keep_out(struct sched *sched, const struct request *r)
+{
+	if (!r->user->n_running)
+		sched->starved = true;
+	return false;
+}
+
 static bool admit(struct sched *sched, struct admission *a, struct request *r)
 {
+	bool closed = a->closed && r->user->n_running;
 	uint64_t need;
 
-	if (a->closed || sched->n_running >= sched->config.max_num_seqs) {
-		struct request *victim;
+	while (!quota_allows(sched, r)) {
+		struct request *victim = policy_paused_victim(sched, r->user, true);
 
-		/* a client that does not read must not hold a place for ever */
-		victim = a->closed ? NULL : policy_paused_victim(sched, true);
 		if (!victim)
 			return false;
 		policy_preempt(sched, victim);
 	}
+	if (closed || sched->n_running >= sched->config.max_num_seqs) {
+		struct request *victim;
+
+		/* a client that does not read must not hold a place for ever */
+		victim = closed ? NULL : policy_paused_victim(sched, NULL, true);
+		if (!victim)
+			return keep_out(sched, r);
+		policy_preempt(sched, victim);
+	}
 	while (!room_for(sched, a, r, &need)) {
-		struct request *victim = policy_paused_victim(sched, false);
+		struct request *victim = policy_paused_victim(sched, NULL, false);
 
 		if (victim) {
 			policy_preempt(sched, victim);
@@ -109,7 +138,7 @@ static bool admit(struct sched *sched, struct admission *a, struct request *r)
 		if (!a->active)
 			break;
 		a->closed = true;
-		return false;
+		return keep_out(sched, r);
 	}
 	a->reserved += need;
 	a->active++;

@@ -20,6 +20,8 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 		if (b->domain != r->chain.domain || (i >= t->n_published && b->indexed))
 			return false;
 	}
+	if (r->charged != t->n_blocks || (r->expired && !r->planned))
+		return false;
 	if (r->n_tokens != r->n_prompt + r->n_generated || r->n_tokens > r->max_total ||
 	    r->n_computed >= r->n_tokens || r->n_computed > t->n_blocks * bt ||
 	    t->n_published > t->n_blocks || t->n_blocks > t->cap_blocks)
@@ -41,14 +43,35 @@ static bool list_valid(const struct request_list *list, enum request_state state
 
 	for (const struct request *r = list->head; r; prev = r, r = r->next, ++*n)
 		if (r->state != state || r->prev != prev ||
-		    (prev && prev->arrival >= r->arrival))
+		    (prev &&
+		     (prev->priority > r->priority ||
+		      (prev->priority == r->priority && prev->arrival >= r->arrival))))
 			return false;
 	return list->tail == prev;
+}
+
+/* A user's charges are the sum of its requests'. */
+static bool user_valid(const struct sched *sched, const struct sched_user *user)
+{
+	uint32_t n_live = 0, n_running = 0, n_blocks = 0;
+
+	for (uint32_t i = 0; i < sched->n_slots; i++) {
+		const struct request *r = sched->slots[i].request;
+
+		if (!r || r->user != user)
+			continue;
+		n_live++;
+		n_running += r->state != REQUEST_WAITING;
+		n_blocks += r->charged;
+	}
+	return n_live == user->n_live && n_running == user->n_running &&
+	       n_live - n_running == user->n_waiting && n_blocks == user->n_blocks;
 }
 
 static bool lists_valid(const struct sched *sched)
 {
 	uint32_t n_waiting = 0, n_prefill = 0, n_live = 0, n_run[3] = {0}, n_paused = 0;
+	uint32_t n_users = 0;
 	const struct request *prev = NULL;
 
 	for (const struct request *r = sched->run_head; r; prev = r, r = r->next_run) {
@@ -63,14 +86,16 @@ static bool lists_valid(const struct sched *sched)
 
 			if (!list_valid(&u->waiting, REQUEST_WAITING, &n_waiting) ||
 			    !list_valid(&u->prefill, REQUEST_PREFILL, &n_prefill) ||
-			    work != !!u->next_work)
+			    work != !!u->next_work || !user_valid(sched, u))
 				return false;
+			n_users++;
 			n_live += u->n_live;
 		}
 	return sched->run_tail == prev && !n_run[REQUEST_WAITING] &&
 	       n_prefill == n_run[REQUEST_PREFILL] && n_waiting == sched->n_waiting &&
 	       n_run[REQUEST_PREFILL] + n_run[REQUEST_DECODE] == sched->n_running &&
-	       n_paused == sched->n_paused_running && n_live == sched->n_live &&
+	       n_paused == sched->n_paused_running && n_users == sched->n_users &&
+	       deadline_check(sched) && n_live == sched->n_live &&
 	       sched->n_running + sched->n_waiting == sched->n_live &&
 	       sched->n_running <= sched->config.max_num_seqs;
 }

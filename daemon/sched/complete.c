@@ -93,6 +93,8 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 		reason = SCHED_REASON_CANCELLED;
 	else if (!finite)
 		reason = SCHED_REASON_ERROR;
+	else if (r->expired && reason == SCHED_REASON_NONE)
+		reason = SCHED_REASON_DEADLINE;
 	else if (r->kind == REQUEST_SCORE && r->n_computed == r->n_tokens)
 		reason = SCHED_REASON_STOP;
 	if (reason != SCHED_REASON_NONE)

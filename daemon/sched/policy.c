@@ -10,14 +10,20 @@ static uint32_t uid_bucket(uint32_t uid)
 	return (uid * UINT32_C(2654435761)) >> 24;
 }
 
+struct sched_user *policy_user_find(const struct sched *sched, uint32_t uid)
+{
+	struct sched_user *user = sched->users[uid_bucket(uid)];
+
+	while (user && user->uid != uid)
+		user = user->next_hash;
+	return user;
+}
+
 struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid)
 {
 	struct sched_user **bucket = &sched->users[uid_bucket(uid)];
-	struct sched_user *user;
+	struct sched_user *user = policy_user_find(sched, uid);
 
-	for (user = *bucket; user; user = user->next_hash)
-		if (user->uid == uid)
-			break;
 	if (!user) {
 		user = calloc(1, sizeof(*user));
 		if (!user)
@@ -25,6 +31,7 @@ struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid)
 		user->uid = uid;
 		user->next_hash = *bucket;
 		*bucket = user;
+		sched->n_users++;
 	}
 	user->n_live++;
 	return user;
@@ -37,19 +44,26 @@ void policy_user_release(struct sched *sched, struct sched_user *user)
 	assert(user->n_live);
 	if (--user->n_live)
 		return;
-	assert(!user->next_work);
+	assert(!user->next_work && !user->n_blocks);
+	sched->n_users--;
 	while (*link != user)
 		link = &(*link)->next_hash;
 	*link = user->next_hash;
 	free(user);
 }
 
-/* Oldest first. New requests are the youngest, so the walk from the tail is short. */
+static bool list_before(const struct request *a, const struct request *b)
+{
+	return a->priority != b->priority ? a->priority < b->priority
+					  : a->arrival < b->arrival;
+}
+
+/* New requests are the youngest, so the walk from the tail is short. */
 static void list_insert(struct request_list *list, struct request *request)
 {
 	struct request *after = list->tail;
 
-	while (after && after->arrival > request->arrival)
+	while (after && list_before(request, after))
 		after = after->prev;
 	request->prev = after;
 	request->next = after ? after->next : list->head;
@@ -94,6 +108,7 @@ static void run_insert(struct sched *sched, struct request *request)
 	else
 		sched->run_head = request;
 	sched->n_running++;
+	request->user->n_running++;
 	sched->n_paused_running += request->paused;
 }
 
@@ -110,6 +125,7 @@ static void run_remove(struct sched *sched, struct request *request)
 	request->prev_run = NULL;
 	request->next_run = NULL;
 	sched->n_running--;
+	request->user->n_running--;
 	sched->n_paused_running -= request->paused;
 }
 
@@ -159,6 +175,7 @@ static void lists_insert(struct sched *sched, struct request *request)
 {
 	if (request->state == REQUEST_WAITING) {
 		list_insert(&request->user->waiting, request);
+		request->user->n_waiting++;
 		sched->n_waiting++;
 		return;
 	}
@@ -179,6 +196,7 @@ static void lists_remove(struct sched *sched, struct request *request)
 
 	if (request->state == REQUEST_WAITING) {
 		list_remove(&user->waiting, request);
+		user->n_waiting--;
 		sched->n_waiting--;
 		return;
 	}
@@ -214,57 +232,171 @@ void policy_move(struct sched *sched, struct request *request, enum request_stat
 	user_update(sched, request->user);
 }
 
+void policy_charge(struct request *request)
+{
+	struct sched_user *user = request->user;
+
+	assert(user->n_blocks >= request->charged);
+	user->n_blocks += request->table.n_blocks - request->charged;
+	request->charged = request->table.n_blocks;
+}
+
+uint32_t policy_blocks_left(const struct sched_user *user)
+{
+	if (!user->quota.max_blocks)
+		return UINT32_MAX;
+	return user->n_blocks < user->quota.max_blocks
+		       ? user->quota.max_blocks - user->n_blocks
+		       : 0;
+}
+
 void policy_preempt(struct sched *sched, struct request *request)
 {
 	assert(request->state != REQUEST_WAITING && !sched->in_flight);
 	seq_release(&request->table, sched->pool);
+	policy_charge(request);
 	request->n_computed = 0;
 	request->preempted = true;
 	sched->counters.preemptions++;
 	policy_move(sched, request, REQUEST_WAITING);
 }
 
-struct request *policy_paused_victim(const struct sched *sched, bool any)
+struct request *policy_paused_victim(const struct sched *sched,
+				     const struct sched_user *user, bool any)
 {
 	if (!sched->n_paused_running)
 		return NULL;
 	for (struct request *r = sched->run_tail; r; r = r->prev_run)
-		if (r->paused && (any || r->table.n_blocks))
+		if (r->paused && (any || r->table.n_blocks) && (!user || r->user == user))
 			return r;
 	return NULL;
 }
 
-struct request *policy_victim(const struct sched *sched, const struct request *request,
-			      uint64_t step)
+/* Blocks that a user holds beyond what it is sure of. */
+static uint32_t user_excess(const struct sched_user *user)
 {
-	struct request *victim = policy_paused_victim(sched, false);
+	return user->n_blocks > user->quota.min_blocks
+		       ? user->n_blocks - user->quota.min_blocks
+		       : 0;
+}
+
+/* Whether @r gives way before @best: its user has more, or it matters less to its user. */
+static bool gives_way(const struct request *r, const struct request *best)
+{
+	uint32_t a = user_excess(r->user), b;
+
+	if (!best)
+		return true;
+	b = user_excess(best->user);
+	return a != b ? a > b : r->user == best->user && r->priority > best->priority;
+}
+
+struct request *policy_victim(const struct sched *sched, const struct request *request,
+			      uint64_t step, bool own)
+{
+	const struct sched_user *user = request->user;
+	bool entitled = user->n_blocks < user->quota.min_blocks;
+	struct request *victim = policy_paused_victim(sched, own ? user : NULL, false);
 
 	if (victim)
 		return victim;
-	for (struct request *r = sched->run_tail; r && r->arrival > request->arrival;
-	     r = r->prev_run)
-		if (r->planned != step && r->table.n_blocks)
-			return r;
-	return NULL;
+	for (struct request *r = sched->run_tail; r; r = r->prev_run) {
+		bool younger = r->arrival > request->arrival;
+
+		if (r == request || r->planned == step || !r->table.n_blocks)
+			continue;
+		if (r->user == user) {
+			if (!younger)
+				continue;
+		} else if (own || !user_excess(r->user) || (!younger && !entitled)) {
+			continue;
+		}
+		if (gives_way(r, victim))
+			victim = r;
+	}
+	return victim;
+}
+
+void policy_relieve(struct sched *sched)
+{
+	struct request *victim = NULL;
+
+	if (!sched->starved)
+		return;
+	sched->starved = false;
+	for (struct request *r = sched->run_tail; r; r = r->prev_run) {
+		const struct sched_user *user = r->user;
+		uint64_t places = (uint64_t)user->n_running * sched->n_users;
+		uint64_t blocks = (uint64_t)user->n_blocks * sched->n_users;
+
+		/* only from more than an even share, and never the last one */
+		if (user->n_running < 2 || !user_excess(user) ||
+		    (places <= sched->config.max_num_seqs &&
+		     blocks <= sched->pool->n_blocks))
+			continue;
+		if (gives_way(r, victim))
+			victim = r;
+	}
+	if (!victim)
+		return;
+	sched->counters.reliefs++;
+	policy_preempt(sched, victim);
+}
+
+void policy_served(struct sched *sched, struct request *request, uint32_t n_rows)
+{
+	int64_t least = -(int64_t)sched->config.max_num_batched_tokens;
+
+	request->user->deficit -= n_rows;
+	if (request->user->deficit < least)
+		request->user->deficit = least;
+}
+
+/* Credit for each user that wants rows; what it may have by right in this plan. */
+static void share_credit(struct sched *sched, uint32_t budget)
+{
+	uint32_t bt = sched->config.block_tokens, n_users = 0, quantum;
+
+	for (uint32_t i = 0; i < sched->n_candidates; i++)
+		n_users += !sched->candidates[i].rank;
+	if (!n_users)
+		return;
+	quantum = budget / n_users;
+	if (quantum < bt)
+		quantum = bt;
+	for (uint32_t i = 0; i < sched->n_candidates; i++) {
+		struct sched_user *user = sched->candidates[i].request->user;
+
+		if (sched->candidates[i].rank)
+			continue;
+		user->deficit += quantum;
+		if (user->deficit > sched->config.max_num_batched_tokens)
+			user->deficit = sched->config.max_num_batched_tokens;
+		user->allowance = user->deficit > 0 ? (uint32_t)user->deficit : 0;
+	}
 }
 
 void policy_share(struct sched *sched, uint32_t budget)
 {
 	uint32_t bt = sched->config.block_tokens;
-	uint32_t left = budget, n_users = 0;
+	uint32_t left = budget;
 
-	for (uint32_t i = 0; i < sched->n_candidates; i++)
-		n_users += !sched->candidates[i].rank;
-	/* each round grants at least one row to someone, else it is the last */
-	for (bool granted = true; granted && left;) {
-		granted = false;
+	share_credit(sched, budget);
+	/* the first round goes by credit; each later one grants a row or is the last */
+	for (uint32_t round = 0, granted = 1; granted && left; round++) {
+		granted = round == 0;
 		for (uint32_t i = 0; i < sched->n_candidates && left; i++) {
 			struct sched_candidate *c = &sched->candidates[i];
+			struct sched_user *user = c->request->user;
 			uint32_t shift = c->rank < 30 ? c->rank + 1 : 31;
-			uint32_t share = (budget / n_users) >> shift;
+			uint32_t share = user->allowance >> shift;
 			uint32_t want = c->want - c->quota;
 
+			if (round)
+				share = budget >> shift;
 			share = (share + bt) / bt * bt;
+			if (!round && !user->allowance)
+				share = 0;
 			if (share > want)
 				share = want;
 			if (share > left)

@@ -17,6 +17,8 @@ int request_new(const struct request_desc *desc, uint32_t max_total,
 	r->state = REQUEST_WAITING;
 	r->ignore_eos = desc->ignore_eos;
 	r->uid = desc->uid;
+	r->priority = desc->priority;
+	r->deadline_ns = desc->deadline_ns;
 	r->cookie = desc->cookie;
 	r->sample = desc->sample;
 	r->dist = desc->dist;

@@ -36,6 +36,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/**
+ * struct sched_quota - what one uid may have at a time; 0 is no limit, but for min_blocks
+ * @min_blocks: up to here its requests lose no blocks to those of other uids, and may take
+ *	what others hold beyond their own
+ * @max_blocks: blocks that its requests hold; one that several of them read counts for each
+ * @max_running: requests that are not waiting
+ * @max_waiting: requests in the queue
+ */
+struct sched_quota {
+	uint32_t min_blocks;
+	uint32_t max_blocks;
+	uint32_t max_running;
+	uint32_t max_waiting;
+};
+
 enum request_kind { REQUEST_GENERATE, REQUEST_SCORE };
 
 #define REQUEST_NO_TAIL UINT32_MAX
@@ -52,6 +67,9 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
  * @dist: SCORE: what is wanted of the rows from @dist_first on; off is not used
  * @dist_first: below n_tokens
  * @uid: for fairness
+ * @quota: limits of the uid, taken over by its other requests too; NULL: as they were
+ * @priority: lower runs earlier; compared among requests of one uid only
+ * @deadline_ns: when it ends unfinished, on the clock of sched_plan(); 0: never
  * @domain: inside which blocks are shared
  * @owner: label of the client's process, for shared_hit_tokens
  * @salt, @salt_len: narrows sharing; may be empty
@@ -67,6 +85,9 @@ struct request_desc {
 	struct plan_dist dist;
 	uint32_t dist_first;
 	uint32_t uid;
+	const struct sched_quota *quota;
+	int32_t priority;
+	uint64_t deadline_ns;
 	uint32_t domain;
 	uint64_t owner;
 	const void *salt;
@@ -83,12 +104,15 @@ struct request_desc {
  * @max_total: n_tokens at which it ends with REQUEST_LENGTH
  * @planned: step that it has an entry in
  * @tail: slot for its open block while it is not WAITING, else REQUEST_NO_TAIL
- * @cancelled: ends when the step in flight completes
+ * @cancelled, @expired: ends when the step in flight completes
+ * @charged: blocks that its user is charged for; equals table.n_blocks between calls
+ * @heap_place: place in the heap of deadlines; meaningless without a deadline
  * @preempted: lost its blocks at least once
  * @uncached: neither looks for nor publishes prefixes
  * @started_ns: when it first left the queue
  * @prev_run, @next_run: all requests that are not WAITING, oldest first
- * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; oldest first
+ * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; by priority,
+ *	then oldest first
  */
 struct request {
 	uint32_t id;
@@ -97,9 +121,14 @@ struct request {
 	bool ignore_eos;
 	bool paused;
 	bool cancelled;
+	bool expired;
 	bool preempted;
 	bool uncached;
 	uint32_t uid;
+	int32_t priority;
+	uint32_t charged;
+	uint32_t heap_place;
+	uint64_t deadline_ns;
 	uint64_t cookie;
 	uint64_t arrival;
 	uint64_t arrived_ns;

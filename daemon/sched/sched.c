@@ -11,15 +11,13 @@
 #define SCHED_MAX_SLOTS 65535
 #define NO_SLOT         UINT32_MAX
 
-/* Tokens of a sequence that fills the whole pool; the last one needs no K and V. */
-static uint64_t pool_tokens(const struct sched *sched)
+/* Tokens of the longest sequence; the last one of them needs no K and V. */
+static uint32_t seq_limit(const struct sched *sched, uint32_t max_blocks)
 {
-	return (uint64_t)sched->pool->n_blocks * sched->config.block_tokens + 1;
-}
-
-static uint32_t seq_limit(const struct sched *sched)
-{
-	uint64_t fit = pool_tokens(sched);
+	uint32_t n = sched->pool->n_blocks;
+	uint64_t fit = (uint64_t)(max_blocks && max_blocks < n ? max_blocks : n) *
+			       sched->config.block_tokens +
+		       1;
 	uint32_t max = sched->config.max_model_len;
 
 	return fit < max ? (uint32_t)fit : max;
@@ -29,7 +27,7 @@ static int sched_set_caps(struct sched *sched)
 {
 	const struct sched_config *c = &sched->config;
 	uint32_t bt = c->block_tokens;
-	uint32_t seq_blocks = seq_limit(sched) / bt + 1;
+	uint32_t seq_blocks = seq_limit(sched, 0) / bt + 1;
 	uint32_t n_claims = 1;
 
 	sched->caps = (struct plan_caps){
@@ -81,7 +79,8 @@ int sched_new(const struct sched_config *config, struct block_pool *pool,
 	s->candidates = calloc(config->max_num_seqs, sizeof(*s->candidates));
 	s->deferred = calloc(config->max_num_seqs, sizeof(struct request *));
 	s->events = calloc(s->cap_events, sizeof(*s->events));
-	if (!s->slots || !s->tails || !s->claims || !s->candidates || !s->deferred ||
+	s->heap = calloc(s->n_slots, sizeof(struct request *));
+	if (!s->slots || !s->tails || !s->heap || !s->claims || !s->candidates || !s->deferred ||
 	    !s->events) {
 		s->n_slots = 0;
 		sched_free(s);
@@ -105,8 +104,10 @@ static void sched_drop(struct sched *sched, struct request *request)
 	uint32_t slot = request->id & 0xffff;
 
 	policy_unlink(sched, request);
-	policy_user_release(sched, request->user);
+	deadline_unlink(sched, request);
 	seq_release(&request->table, sched->pool);
+	policy_charge(request);
+	policy_user_release(sched, request->user);
 	sched->n_paused -= request->paused;
 	sched->slots[slot].request = NULL;
 	sched->slots[slot].next_free = sched->free_slot;
@@ -128,6 +129,7 @@ void sched_free(struct sched *sched)
 	free(sched->candidates);
 	free(sched->deferred);
 	free(sched->events);
+	free(sched->heap);
 	free(sched);
 }
 
@@ -142,6 +144,32 @@ static int refuse(struct sched_refusal *ret_refusal, int condition, uint64_t wan
 	if (ret_refusal)
 		*ret_refusal = (struct sched_refusal){wanted, limit};
 	return condition;
+}
+
+/* The limits that hold for a new request: its own, or those its uid has already. */
+static struct sched_quota desc_quota(const struct sched *sched,
+				     const struct request_desc *desc)
+{
+	const struct sched_user *user = policy_user_find(sched, desc->uid);
+
+	if (desc->quota)
+		return *desc->quota;
+	return user ? user->quota : (struct sched_quota){0};
+}
+
+static int quota_check(const struct sched *sched, const struct request_desc *desc,
+		       uint64_t n_blocks, struct sched_refusal *ret_refusal)
+{
+	const struct sched_user *user = policy_user_find(sched, desc->uid);
+	struct sched_quota quota = desc_quota(sched, desc);
+
+	if (quota.max_blocks && n_blocks > quota.max_blocks)
+		return refuse(ret_refusal, SCHED_QUOTA_BLOCKS, n_blocks,
+			      quota.max_blocks);
+	if (quota.max_waiting && user && user->n_waiting >= quota.max_waiting)
+		return refuse(ret_refusal, SCHED_QUOTA_WAITING, user->n_waiting,
+			      quota.max_waiting);
+	return 0;
 }
 
 static int desc_check(const struct sched *sched, const struct request_desc *desc,
@@ -166,6 +194,11 @@ static int desc_check(const struct sched *sched, const struct request_desc *desc
 	for (uint32_t i = 0; i < desc->n_tokens; i++)
 		if (desc->tokens[i] < 0)
 			return refuse(ret_refusal, SCHED_INVALID, i, 0);
+	return quota_check(sched, desc, n_blocks, ret_refusal);
+}
+
+static int room_check(const struct sched *sched, struct sched_refusal *ret_refusal)
+{
 	if (sched->n_live >= sched->n_slots ||
 	    sched->n_live + sched->n_finished_events >= 2 * sched->n_slots)
 		return refuse(ret_refusal, SCHED_QUEUE_FULL, sched->n_live,
@@ -176,15 +209,18 @@ static int desc_check(const struct sched *sched, const struct request_desc *desc
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
 	      uint32_t *ret_id, struct sched_refusal *ret_refusal)
 {
-	uint32_t max_total = seq_limit(sched);
 	struct sched_slot *slot;
+	uint32_t max_total;
 	struct request *r;
 	uint32_t place;
 	int c;
 
 	c = desc_check(sched, desc, ret_refusal);
+	if (!c)
+		c = room_check(sched, ret_refusal);
 	if (c)
 		return c;
+	max_total = seq_limit(sched, desc_quota(sched, desc).max_blocks);
 	if (desc->kind == REQUEST_SCORE)
 		max_total = desc->n_tokens;
 	else if (desc->max_tokens && desc->max_tokens < max_total - desc->n_tokens)
@@ -201,6 +237,7 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 		c = r->user ? 0 : -ENOMEM;
 	}
 	if (c < 0) {
+		r->deadline_ns = 0;
 		request_free(r);
 		return c;
 	}
@@ -215,6 +252,9 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 	r->id = (uint32_t)slot->generation << 16 | place;
 	r->arrival = ++sched->n_arrivals;
 	r->arrived_ns = now_ns;
+	if (desc->quota)
+		r->user->quota = *desc->quota;
+	deadline_link(sched, r);
 	policy_link(sched, r);
 	*ret_id = r->id;
 	return 0;
@@ -267,6 +307,8 @@ void sched_finish(struct sched *sched, struct request *request, enum sched_reaso
 	e->n_generated = request->n_generated;
 	if (reason == SCHED_REASON_CANCELLED)
 		sched->counters.cancelled++;
+	else if (reason == SCHED_REASON_DEADLINE)
+		sched->counters.expired++;
 	else if (reason == SCHED_REASON_ERROR)
 		sched->counters.failed++;
 	else
@@ -300,6 +342,37 @@ void sched_pause(struct sched *sched, uint32_t id, bool paused)
 		sched->n_paused--;
 		sched->n_paused_running -= r->state != REQUEST_WAITING;
 	}
+}
+
+void sched_expire(struct sched *sched, uint64_t now_ns)
+{
+	deadline_expire(sched, now_ns);
+}
+
+uint64_t sched_next_deadline(const struct sched *sched)
+{
+	return sched->n_heap ? sched->heap[0]->deadline_ns : 0;
+}
+
+void sched_set_quota(struct sched *sched, uint32_t uid, const struct sched_quota *quota)
+{
+	struct sched_user *user = policy_user_find(sched, uid);
+
+	if (user)
+		user->quota = *quota;
+}
+
+void sched_usage(const struct sched *sched, uint32_t uid, struct sched_usage *ret_usage)
+{
+	const struct sched_user *user = policy_user_find(sched, uid);
+
+	*ret_usage = (struct sched_usage){0};
+	if (user)
+		*ret_usage = (struct sched_usage){
+			.running = user->n_running,
+			.waiting = user->n_waiting,
+			.blocks = user->n_blocks,
+		};
 }
 
 const struct sched_event *sched_events(const struct sched *sched, uint32_t *ret_n)

@@ -21,10 +21,24 @@
  *
  * What a plan holds, in this order:
  *   1. one row for each request that decodes, oldest first;
- *   2. prefill chunks from what is left of the budget. uids take turns; inside a uid the
- *      oldest gets half of what is left to it, the next one half of the rest, and so on; what
- *      nobody wants goes to whoever is next. So a long prompt delays short ones by
- *      a constant factor and not by its length. Waiting requests are admitted here.
+ *   2. prefill chunks from what is left of the budget. uids take turns, by deficit round
+ *      robin over rows: each has the same credit a step, all of its rows cost credit, and
+ *      what one does not use goes to the others. Inside a uid the first by priority and age
+ *      gets half of what is left to it, the next one half of the rest, and so on. So a long
+ *      prompt delays short ones by a constant factor and not by its length, whoever asks.
+ *      Waiting requests are admitted here.
+ *
+ * Fairness: the credit of a uid stays within one step's budget, so neither long silence nor
+ * a burst weighs for long. A uid that has nothing running and is kept out for want of places
+ * or blocks gets them from the uid that has most of them, one request a step. Priorities
+ * order the requests of one uid and take nothing from another's.
+ *
+ * Quotas (struct sched_quota) are checked where the cost arises: waiting requests in
+ * sched_add(), running ones at admission, blocks when one is taken. Whoever is at its limit
+ * waits for itself and for nobody else.
+ *
+ * Deadlines: a request that is past its own ends with SCHED_REASON_DEADLINE at the next
+ * sched_plan() or sched_expire(); the step in flight is not cut short.
  *
  * Prefixes: a request adopts published blocks when it is admitted and again before each
  * chunk that begins at a block boundary. If its next block is being computed in this very
@@ -38,9 +52,12 @@
  *
  * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the
  * latest first; then requests that came later than the one in need and have no rows in this
- * plan yet, the latest first. They keep their tokens, go back to the head of the queue and
- * are computed again, with hits on what of theirs is still cached. A request that finds no
- * victim keeps what it has and sits the step out, and nobody is admitted meanwhile.
+ * plan yet: of the uid that holds most beyond its guarantee the least important, the latest
+ * first. They keep their tokens, go back to the head of the queue and are computed again,
+ * with hits on what of theirs is still cached (policy_preempt() is the one place that takes
+ * blocks away, and so where spilling them to a lower tier would go). A request that finds
+ * no victim keeps what it has and sits the step out, and nobody who has something running
+ * is admitted meanwhile.
  *   Progress: if no row is planned before the oldest unpaused request is looked at, all
  *   others are its victims, and alone it fits (sched_add() saw to that). Older requests
  *   never lose blocks to younger ones, so none computes the same rows for ever.
@@ -87,12 +104,14 @@ enum {
 	SCHED_CANNOT_EVER_FIT = 2, /* needs more blocks than the pool has */
 	SCHED_QUEUE_FULL = 3,      /* limit requests wait already */
 	SCHED_INVALID = 4,         /* no tokens, a negative token, unknown kind */
+	SCHED_QUOTA_BLOCKS = 5,    /* needs more blocks than its uid may hold */
+	SCHED_QUOTA_WAITING = 6,   /* its uid has limit requests waiting already */
 };
 
 /**
  * struct sched_refusal - the numbers behind a condition of sched_add()
- * @wanted: tokens of the prompt (TOO_LONG), blocks needed (CANNOT_EVER_FIT), requests held
- *	(QUEUE_FULL), index of the bad token (INVALID)
+ * @wanted: tokens of the prompt (TOO_LONG), blocks needed (CANNOT_EVER_FIT, QUOTA_BLOCKS),
+ *	requests held (QUEUE_FULL, QUOTA_WAITING), index of the bad token (INVALID)
  * @limit: what would have been allowed
  */
 struct sched_refusal {
@@ -111,7 +130,8 @@ enum sched_reason {
 	SCHED_REASON_STOP,      /* end-of-sequence token, or SCORE complete */
 	SCHED_REASON_LENGTH,    /* max_tokens, max_model_len or the pool's size reached */
 	SCHED_REASON_CANCELLED, /* sched_cancel() */
-	SCHED_REASON_ERROR,     /* `status` says which */
+	SCHED_REASON_ERROR, /* `status` says which: -ENOSPC pool, -EDQUOT quota, device */
+	SCHED_REASON_DEADLINE, /* its time was up */
 };
 
 /**
@@ -154,6 +174,8 @@ struct sched_event {
  * @preemptions: times a request lost its blocks
  * @deferrals: times a request left its next block to another in the same step
  * @stalls: times a request found no block
+ * @expired: ended by their deadline
+ * @reliefs: preemptions for the sake of a uid that had nothing running
  */
 struct sched_counters {
 	uint64_t steps;
@@ -167,6 +189,8 @@ struct sched_counters {
 	uint64_t preemptions;
 	uint64_t deferrals;
 	uint64_t stalls;
+	uint64_t expired;
+	uint64_t reliefs;
 };
 
 struct sched;
@@ -251,6 +275,33 @@ uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan);
  */
 void sched_complete(struct sched *sched, const struct plan *plan,
 		    const struct plan_result *result);
+
+/**
+ * sched_expire() - end what is past its deadline, without planning
+ * @now_ns: the time
+ *
+ * sched_plan() does this itself; a caller that has nothing to plan needs it.
+ */
+void sched_expire(struct sched *sched, uint64_t now_ns);
+
+/* The earliest deadline of all requests, or 0 if there is none. */
+uint64_t sched_next_deadline(const struct sched *sched);
+
+/* New limits for a uid; nothing is taken away at once. Unknown uids are ignored. */
+void sched_set_quota(struct sched *sched, uint32_t uid, const struct sched_quota *quota);
+
+/**
+ * struct sched_usage - what a uid has now
+ * @running, @waiting, @blocks: see struct sched_quota
+ */
+struct sched_usage {
+	uint32_t running;
+	uint32_t waiting;
+	uint32_t blocks;
+};
+
+/* All zero for a uid without requests. */
+void sched_usage(const struct sched *sched, uint32_t uid, struct sched_usage *ret_usage);
 
 /**
  * sched_events() - what happened since sched_clear_events(), in order

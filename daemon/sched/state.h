@@ -8,12 +8,14 @@
  *   PREFILL   the run list and its user's prefill list
  *   DECODE    the run list
  *
- * All lists are ordered by arrival, oldest first. A user is in the work ring while one of
+ * The run list is ordered by arrival, oldest first, the lists of a user by priority and then
+ * by arrival. A user is in the work ring while one of
  * its two lists holds anything, so a step looks only at users that want prefill.
  *
  *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
  *   step.c      builds a plan                 admit.c     who gets into it
  *   complete.c  applies a result              claims.c    who computes which block in it
+ *   deadline.c  who must end when
  *   check.c     the equations, counted again
  */
 #ifndef KVD_SCHED_STATE_H
@@ -33,7 +35,11 @@ struct request_list {
 
 /**
  * struct sched_user - one uid with live requests
- * @n_live: its requests in any state
+ * @n_live, @n_running, @n_waiting: its requests in any state, not waiting, waiting
+ * @n_blocks: blocks that its requests are charged for
+ * @quota: its limits
+ * @deficit: rows it may have before others have caught up; below 0 it had more than its turn
+ * @allowance: rows of the plan being built that are its by right
  * @cursor: next of @prefill to look at while a plan is built
  * @cursor_waiting: next of @waiting
  * @rank: candidates it has in the plan being built
@@ -42,6 +48,12 @@ struct request_list {
 struct sched_user {
 	uint32_t uid;
 	uint32_t n_live;
+	uint32_t n_running;
+	uint32_t n_waiting;
+	uint32_t n_blocks;
+	struct sched_quota quota;
+	int64_t deficit;
+	uint32_t allowance;
 	struct request_list waiting;
 	struct request_list prefill;
 	struct request *cursor;
@@ -93,6 +105,9 @@ struct sched_candidate {
  * @stalled_before: or in the one before
  * @tails: [max_num_seqs] slots for open blocks; those that no running request has come
  *	first, n_free_tails of them
+ * @capped: a request found its user at max_blocks in the plan built last
+ * @starved: a user without running requests was not let in for want of places or blocks
+ * @heap: [n_slots] requests with a deadline, a binary heap, the earliest first
  * @claims: [n_claims] open hash, n_claims a power of two
  * @candidates: [max_num_seqs]; @deferred: [max_num_seqs]
  * @events: [cap_events]
@@ -108,6 +123,12 @@ struct sched {
 	bool in_flight;
 	bool stalled;
 	bool stalled_before;
+	bool capped;
+	bool starved;
+	uint32_t n_users;
+
+	struct request **heap;
+	uint32_t n_heap;
 
 	struct sched_slot *slots;
 	uint32_t n_slots;
@@ -157,7 +178,28 @@ struct sched_event *sched_emit(struct sched *sched, const struct request *reques
 void sched_finish(struct sched *sched, struct request *request, enum sched_reason reason,
 		  int status);
 
+/* deadline.c */
+
+/* Puts a request with a deadline into the heap, or takes it out. */
+void deadline_link(struct sched *sched, struct request *request);
+void deadline_unlink(struct sched *sched, struct request *request);
+
+/* Ends whatever is due; what is in the step in flight ends with it. */
+void deadline_expire(struct sched *sched, uint64_t now_ns);
+
+/* Whether the heap is one. */
+bool deadline_check(const struct sched *sched);
+
 /* policy.c */
+
+/* Charges the user of @request for what the table holds now. */
+void policy_charge(struct request *request);
+
+/* Blocks that @user may still take. */
+uint32_t policy_blocks_left(const struct sched_user *user);
+
+/* The user of @uid if it has requests, else NULL. */
+struct sched_user *policy_user_find(const struct sched *sched, uint32_t uid);
 
 /* The user of @uid, made if need be; one live request more. NULL: out of memory. */
 struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid);
@@ -173,19 +215,30 @@ void policy_move(struct sched *sched, struct request *request, enum request_stat
 /* Takes all blocks from a running request and sends it back to the queue. */
 void policy_preempt(struct sched *sched, struct request *request);
 
-/* The latest paused request that runs and holds blocks (or @any), or NULL. */
-struct request *policy_paused_victim(const struct sched *sched, bool any);
+/* The latest paused request of @user (NULL: of all) that runs and holds blocks (or @any). */
+struct request *policy_paused_victim(const struct sched *sched,
+				     const struct sched_user *user, bool any);
 
 /**
  * policy_victim() - whose blocks @request may have
+ * @own: look among the requests of the same user only
+ *
  * Return: a request without rows in plan @step that holds blocks: the latest paused one,
- * else the latest that is younger than @request; NULL if there is none.
+ * else the least important of the user that holds most beyond its guarantee, among those
+ * younger than @request, or of any age while the user of @request is below its own; NULL if
+ * there is none.
  */
 struct request *policy_victim(const struct sched *sched, const struct request *request,
-			      uint64_t step);
+			      uint64_t step, bool own);
+
+/* If somebody starves, sends one request of the user that has most back to the queue. */
+void policy_relieve(struct sched *sched);
 
 /* Divides @budget rows among sched->candidates: sets their quotas. */
 void policy_share(struct sched *sched, uint32_t budget);
+
+/* @request got @n_rows rows in the plan being built. */
+void policy_served(struct sched *sched, struct request *request, uint32_t n_rows);
 
 /* admit.c */
 

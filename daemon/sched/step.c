@@ -11,13 +11,22 @@ static bool take_block(struct sched *sched, struct plan *plan, struct request *r
 
 	for (;;) {
 		struct request *victim;
+		bool capped = !policy_blocks_left(r->user);
 
-		c = prefix_take(sched->index, r->chain.domain, r->chain.owner, &id);
+		c = BLOCK_POOL_DRY;
+		if (!capped)
+			c = prefix_take(sched->index, r->chain.domain, r->chain.owner,
+					&id);
 		if (c != BLOCK_POOL_DRY)
 			break;
-		victim = policy_victim(sched, r, plan->step);
-		if (!victim)
+		victim = policy_victim(sched, r, plan->step, capped);
+		if (!victim) {
+			/* at its own limit it is nobody's business but its own */
+			sched->stalled |= !capped;
+			sched->capped |= capped;
+			sched->counters.stalls++;
 			return false;
+		}
 		policy_preempt(sched, victim);
 	}
 	if (c == BLOCK_NEEDS_ZERO) {
@@ -25,6 +34,7 @@ static bool take_block(struct sched *sched, struct plan *plan, struct request *r
 		plan->zero[plan->n_zero++] = id;
 	}
 	seq_append(&r->table, id);
+	policy_charge(r);
 	return true;
 }
 
@@ -95,28 +105,24 @@ static void add_entry(struct sched *sched, struct plan *plan, struct request *r,
 	plan->n_rows += e.n_rows;
 	plan->n_block_ids += e.n_blocks;
 	r->planned = plan->step;
+	policy_served(sched, r, e.n_rows);
 }
 
-static void stall(struct sched *sched)
+static void plan_decode(struct sched *sched, struct plan *plan, struct request *r)
 {
-	sched->stalled = true;
-	sched->counters.stalls++;
+	uint32_t bt = sched->config.block_tokens;
+
+	if (r->n_computed == r->table.n_blocks * bt && !take_block(sched, plan, r))
+		return;
+	add_entry(sched, plan, r, r->n_computed + 1);
 }
 
 static void plan_decodes(struct sched *sched, struct plan *plan)
 {
-	uint32_t bt = sched->config.block_tokens;
-
 	/* preemption takes only younger requests away, which stand behind r */
 	for (struct request *r = sched->run_head; r; r = r->next_run) {
-		if (r->state != REQUEST_DECODE || r->paused)
-			continue;
-		if (r->n_computed == r->table.n_blocks * bt &&
-		    !take_block(sched, plan, r)) {
-			stall(sched);
-			continue;
-		}
-		add_entry(sched, plan, r, r->n_computed + 1);
+		if (r->state == REQUEST_DECODE && !r->paused)
+			plan_decode(sched, plan, r);
 	}
 }
 
@@ -157,10 +163,8 @@ static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r
 			end = r->table.n_blocks * bt;
 			break;
 		}
-	if (end <= r->n_computed) {
-		stall(sched);
+	if (end <= r->n_computed)
 		return;
-	}
 	claims_add(sched, plan->step, r, r->n_computed, end);
 	add_entry(sched, plan, r, end);
 }
@@ -199,20 +203,31 @@ static void plan_prefills(struct sched *sched, struct plan *plan)
 /*
  * Nothing was planned although somebody wanted blocks. The oldest has all others as its
  * victims, but may not have had its turn. If it gets none either, pins hold what it
- * needs, and waiting would be for ever.
+ * needs, or its user's limit was lowered below what it has, and waiting would be for ever.
  */
 static void plan_oldest(struct sched *sched, struct plan *plan)
 {
 	struct request *r = sched->run_head;
+	bool capped;
 
 	while (r && r->paused)
 		r = r->next_run;
 	if (!r)
 		return;
+	/* guarantees are for those who compute, and nobody does */
+	for (struct request *o = sched->run_tail, *prev; o; o = prev) {
+		prev = o->prev_run;
+		if (o != r && o->table.n_blocks)
+			policy_preempt(sched, o);
+	}
 	if (r->state == REQUEST_PREFILL)
 		plan_chunk(sched, plan, r, sched->config.max_num_batched_tokens);
-	if (!plan->n_rows)
-		sched_finish(sched, r, SCHED_REASON_ERROR, -ENOSPC);
+	else
+		plan_decode(sched, plan, r);
+	if (plan->n_rows)
+		return;
+	capped = !policy_blocks_left(r->user);
+	sched_finish(sched, r, SCHED_REASON_ERROR, capped ? -EDQUOT : -ENOSPC);
 }
 
 uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan)
@@ -226,12 +241,15 @@ uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan)
 	sched->now_ns = now_ns;
 	sched->stalled_before = sched->stalled;
 	plan_reset(plan);
+	deadline_expire(sched, now_ns);
+	policy_relieve(sched);
 	do {
 		plan->step = ++sched->step;
 		sched->stalled = false;
+		sched->capped = false;
 		plan_decodes(sched, plan);
 		plan_prefills(sched, plan);
-		if (plan->n_rows || !sched->stalled)
+		if (plan->n_rows || !(sched->stalled || sched->capped))
 			break;
 		plan_oldest(sched, plan);
 	} while (!plan->n_rows && sched->n_live);

@@ -11,8 +11,13 @@
  * nonsense until it is full, as quantized pools do; a slot that changes hands too early
  * shows as well.
  *
- *   KVD_SIM_SEEDS=n   how many seeds (default 3000)
+ *   KVD_SIM_SEEDS=n   how many seeds (default 100000)
  *   KVD_SIM_SEED=s    only this one
+ *   sim-sched 2/4     the second quarter of the seeds
+ *
+ * The clock is a number that the simulation moves. After every step it asks: do tables,
+ * lists, pool and index agree (sched_check()), is every uid within its quota, did each
+ * request get the tokens it gets alone, and nobody else's?
  */
 #include "daemon/sched/sched.h"
 
@@ -37,6 +42,7 @@ struct sim_request {
 	bool accepted;
 	bool finished;
 	bool paused;
+	bool capped;
 	bool cancelled;
 	uint64_t state[MAX_TOKENS + 1];
 };
@@ -47,6 +53,9 @@ struct sim {
 	uint32_t bt;
 	uint32_t n_blocks;
 	struct sched_config config;
+	struct sched_quota quota[N_DOMAINS];
+	bool quota_lowered;
+	uint64_t now;
 	struct block_pool pool;
 	struct prefix_index index;
 	struct sched *sched;
@@ -146,6 +155,17 @@ static void sim_init(struct sim *sim, uint64_t seed)
 	sim->config.max_num_batched_tokens =
 		sim->config.max_num_seqs + rnd(sim, rnd(sim, 2) ? 8 : 100);
 	sim->failing = !rnd(sim, 10);
+	sim->now = 1000;
+	for (uint32_t i = 0; i < N_DOMAINS; i++) {
+		struct sched_quota *q = &sim->quota[i];
+
+		if (rnd(sim, 2))
+			continue;
+		q->min_blocks = rnd(sim, sim->n_blocks / N_DOMAINS + 1);
+		q->max_blocks = rnd(sim, 2) ? 1 + rnd(sim, sim->n_blocks) : 0;
+		q->max_running = rnd(sim, 2) ? 1 + rnd(sim, 4) : 0;
+		q->max_waiting = rnd(sim, 2) ? 1 + rnd(sim, 8) : 0;
+	}
 	ck_assert_int_eq(block_pool_init(&sim->pool, sim->n_blocks, &evict_lru), 0);
 	ck_assert_int_eq(
 		prefix_init(&sim->index, &sim->pool, &model, rnd(sim, 3) ? 256 : 3), 0);
@@ -186,7 +206,9 @@ static struct sim_request *sim_find(struct sim *sim, uint64_t cookie)
 static void sim_add(struct sim *sim)
 {
 	uint32_t n = 1 + rnd(sim, rnd(sim, 2) ? 20 : MAX_TOKENS - 2);
-	uint64_t pool_tokens = (uint64_t)sim->n_blocks * sim->bt;
+	uint64_t pool_tokens = (uint64_t)sim->n_blocks * sim->bt, user_tokens;
+	const struct sched_quota *quota;
+	struct sched_usage usage;
 	uint32_t who = rnd(sim, N_DOMAINS), family = rnd(sim, 3), common;
 	struct sched_refusal refusal;
 	struct sim_request *r;
@@ -210,6 +232,9 @@ static void sim_add(struct sim *sim)
 		.max_tokens = rnd(sim, 4) ? 1 + rnd(sim, 30) : 0,
 		.sample = {.temperature = 1, .top_p = 1, .seed = rnd(sim, 3)},
 		.uid = 1000 + who,
+		.quota = &sim->quota[who],
+		.priority = (int32_t)rnd(sim, 3) - 1,
+		.deadline_ns = rnd(sim, 10) ? 0 : sim->now + rnd(sim, 40),
 		.domain = 1000 + (rnd(sim, 8) ? who : 0),
 		.owner = rnd(sim, 4),
 		.salt = "pepper",
@@ -217,6 +242,10 @@ static void sim_add(struct sim *sim)
 		.cookie = sim->n_requests,
 	};
 	gen = r->desc.kind == REQUEST_GENERATE;
+	quota = &sim->quota[who];
+	user_tokens =
+		quota->max_blocks ? (uint64_t)quota->max_blocks * sim->bt : pool_tokens;
+	sched_usage(sim->sched, r->desc.uid, &usage);
 	c = sched_add(sim->sched, &r->desc, 0, &r->id, &refusal);
 	if (n + gen > sim->config.max_model_len) {
 		sim_check(sim, c == SCHED_PROMPT_TOO_LONG && refusal.wanted == n);
@@ -225,6 +254,15 @@ static void sim_add(struct sim *sim)
 	if (n > pool_tokens) {
 		sim_check(sim,
 			  c == SCHED_CANNOT_EVER_FIT && refusal.limit == sim->n_blocks);
+		return;
+	}
+	if (n > user_tokens) {
+		sim_check(sim,
+			  c == SCHED_QUOTA_BLOCKS && refusal.limit == quota->max_blocks);
+		return;
+	}
+	if (quota->max_waiting && usage.waiting >= quota->max_waiting) {
+		sim_check(sim, c == SCHED_QUOTA_WAITING);
 		return;
 	}
 	if (c) {
@@ -236,6 +274,8 @@ static void sim_add(struct sim *sim)
 	r->limit = n;
 	if (gen) {
 		r->limit = sim->config.max_model_len;
+		if (user_tokens < pool_tokens)
+			pool_tokens = user_tokens;
 		if (r->limit > pool_tokens + 1)
 			r->limit = (uint32_t)pool_tokens + 1;
 		if (r->desc.max_tokens && r->limit > n + r->desc.max_tokens)
@@ -286,12 +326,17 @@ static void sim_events(struct sim *sim)
 			check_cached(sim, r, e->n_cached);
 			if (r->desc.kind == REQUEST_GENERATE)
 				sim_check(sim, e->n_prompt + e->n_generated == r->n_seen);
-			if (r->cancelled)
+			if (e->reason == SCHED_REASON_DEADLINE)
+				sim_check(sim, r->desc.deadline_ns &&
+						       r->desc.deadline_ns <= sim->now);
+			else if (r->cancelled)
 				sim_check(sim, e->reason == SCHED_REASON_CANCELLED);
 			else if (e->reason == SCHED_REASON_ERROR)
 				sim_check(sim, (e->status == -EIO && sim->failing) ||
 						       (e->status == -ENOSPC &&
-							sim->ever_pinned));
+							sim->ever_pinned) ||
+						       (e->status == -EDQUOT &&
+							sim->quota_lowered));
 			else
 				sim_check(sim, r->n_seen == r->limit);
 			if (e->reason == SCHED_REASON_LENGTH)
@@ -308,6 +353,14 @@ static void sim_events(struct sim *sim)
 	}
 	sched_clear_events(sim->sched);
 	sim_check(sim, !sched_check(sim->sched));
+	for (uint32_t i = 0; i < N_DOMAINS && !sim->quota_lowered; i++) {
+		const struct sched_quota *q = &sim->quota[i];
+		struct sched_usage usage;
+
+		sched_usage(sim->sched, 1000 + i, &usage);
+		sim_check(sim, !q->max_blocks || usage.blocks <= q->max_blocks);
+		sim_check(sim, !q->max_running || usage.running <= q->max_running);
+	}
 }
 
 /* Where position @pos is read, and where it is written, by entry @e. */
@@ -452,6 +505,20 @@ static void sim_disturb(struct sim *sim, bool arrivals)
 		if (sim->seed % 4 == 0)
 			sim_pin(sim);
 		break;
+	case 7:
+		if (sim->seed % 8 == 1) {
+			uint32_t i = rnd(sim, N_DOMAINS);
+
+			sim->quota[i].max_blocks = 1 + rnd(sim, sim->n_blocks);
+			sim->quota_lowered = true;
+			sched_set_quota(sim->sched, 1000 + i, &sim->quota[i]);
+		}
+		break;
+	case 8:
+		sim->now += rnd(sim, 20);
+		if (rnd(sim, 2))
+			sched_expire(sim->sched, sim->now);
+		break;
 	}
 }
 
@@ -462,7 +529,10 @@ static void sim_step(struct sim *sim, bool arrivals)
 
 	sim_disturb(sim, arrivals);
 	sim_events(sim);
-	n_rows = sched_plan(sim->sched, 0, &sim->plan);
+	sim->now++;
+	n_rows = sched_plan(sim->sched, sim->now, &sim->plan);
+	sim_check(sim, !sched_next_deadline(sim->sched) ||
+			       sched_next_deadline(sim->sched) > sim->now);
 	sim_check(sim, n_rows == sim->plan.n_rows);
 	sim_check(sim, n_rows <= sim->config.max_num_batched_tokens);
 	sim_check(sim, !plan_check(&sim->plan, sim->bt, sim->n_blocks, N_VOCAB));
@@ -548,45 +618,64 @@ static void sim_seed(uint64_t seed, struct sim_totals *totals)
 	sim_deinit(&sim);
 }
 
+static void print_totals(uint64_t n, const struct sim_totals *t)
+{
+	printf("%llu seeds: %llu steps, %llu rows, %llu completed, %llu cancelled, "
+	       "%llu expired, %llu failed, %llu preemptions, %llu reliefs, "
+	       "%llu deferrals, %llu stalls, %llu hit, %llu shared, %llu evicted, "
+	       "%llu duplicate blocks\n",
+	       (unsigned long long)n, (unsigned long long)t->sched.steps,
+	       (unsigned long long)t->sched.computed_rows,
+	       (unsigned long long)t->sched.completed,
+	       (unsigned long long)t->sched.cancelled,
+	       (unsigned long long)t->sched.expired, (unsigned long long)t->sched.failed,
+	       (unsigned long long)t->sched.preemptions,
+	       (unsigned long long)t->sched.reliefs,
+	       (unsigned long long)t->sched.deferrals,
+	       (unsigned long long)t->sched.stalls,
+	       (unsigned long long)t->prefix.hit_tokens,
+	       (unsigned long long)t->prefix.shared_hit_tokens,
+	       (unsigned long long)t->prefix.evicted_blocks,
+	       (unsigned long long)t->prefix.duplicate_blocks);
+}
+
+static unsigned part = 1, n_parts = 1;
+
 START_TEST(every_request_as_if_alone)
 {
 	const char *one = getenv("KVD_SIM_SEED"), *many = getenv("KVD_SIM_SEEDS");
-	uint64_t n = many ? strtoull(many, NULL, 0) : 3000;
+	uint64_t n = many ? strtoull(many, NULL, 0) : 100000;
+	uint64_t first = n * (part - 1) / n_parts + 1, last = n * part / n_parts;
 	struct sim_totals t = {0};
 
 	if (one) {
 		sim_seed(strtoull(one, NULL, 0), &t);
 		return;
 	}
-	for (uint64_t seed = 1; seed <= n; seed++)
+	for (uint64_t seed = first; seed <= last; seed++)
 		sim_seed(seed, &t);
-	printf("%llu seeds: %llu steps, %llu rows, %llu completed, %llu cancelled, "
-	       "%llu failed, %llu preemptions, %llu deferrals, %llu stalls, "
-	       "%llu hit, %llu shared, %llu evicted, %llu duplicate blocks\n",
-	       (unsigned long long)n, (unsigned long long)t.sched.steps,
-	       (unsigned long long)t.sched.computed_rows,
-	       (unsigned long long)t.sched.completed,
-	       (unsigned long long)t.sched.cancelled, (unsigned long long)t.sched.failed,
-	       (unsigned long long)t.sched.preemptions,
-	       (unsigned long long)t.sched.deferrals, (unsigned long long)t.sched.stalls,
-	       (unsigned long long)t.prefix.hit_tokens,
-	       (unsigned long long)t.prefix.shared_hit_tokens,
-	       (unsigned long long)t.prefix.evicted_blocks,
-	       (unsigned long long)t.prefix.duplicate_blocks);
+	n = last + 1 - first;
+	print_totals(n, &t);
 	/* a simulation that never gets near these proves nothing about them */
-	ck_assert(n < 100 || (t.sched.preemptions && t.sched.deferrals &&
-			      t.sched.stalls && t.prefix.shared_hit_tokens &&
-			      t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
+	ck_assert(n < 1000 ||
+		  (t.sched.preemptions && t.sched.deferrals && t.sched.stalls &&
+		   t.sched.expired && t.sched.reliefs && t.prefix.shared_hit_tokens &&
+		   t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("sim");
 	TCase *tc = tcase_create("seeds");
 	SRunner *runner;
 	int n_failed;
 
+	if (argc > 1 &&
+	    (sscanf(argv[1], "%u/%u", &part, &n_parts) != 2 || !part || part > n_parts)) {
+		fprintf(stderr, "usage: sim-sched [PART/PARTS]\n");
+		return 2;
+	}
 	tcase_set_timeout(tc, 0);
 	tcase_add_test(tc, every_request_as_if_alone);
 	suite_add_tcase(suite, tc);
