@@ -35,7 +35,11 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 	index->nodes = calloc(pool->n_blocks, sizeof(*index->nodes));
 	index->tokens = calloc(n_tokens, sizeof(*index->tokens));
 	index->buckets = calloc(index->n_buckets, sizeof(*index->buckets));
-	if (!index->nodes || !index->tokens || !index->buckets) {
+	index->memo = calloc(PREFIX_MEMO_KEYS, sizeof(*index->memo));
+	index->memo_tokens =
+		calloc(PREFIX_MEMO_KEYS, index->block_tokens * sizeof(*index->tokens));
+	if (!index->nodes || !index->tokens || !index->buckets || !index->memo ||
+	    !index->memo_tokens) {
 		prefix_deinit(index);
 		return -ENOMEM;
 	}
@@ -56,7 +60,41 @@ void prefix_deinit(struct prefix_index *index)
 	free(index->nodes);
 	free(index->tokens);
 	free(index->buckets);
+	free(index->memo);
+	free(index->memo_tokens);
 	memset(index, 0, sizeof(*index));
+}
+
+/* Any spread will do: a collision in the memo costs a hash, nothing more. */
+static uint32_t memo_place(const struct prefix_key *parent, const int32_t *tokens,
+			   uint32_t n)
+{
+	uint64_t h;
+
+	memcpy(&h, parent->bytes, sizeof(h));
+	for (uint32_t i = 0; i < n; i++)
+		h = (h ^ (uint32_t)tokens[i]) * UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(h >> 32) % PREFIX_MEMO_KEYS;
+}
+
+/* prefix_key_next(), or the same key from the memo. */
+static int key_next(struct prefix_index *index, const struct prefix_key *parent,
+		    const int32_t *tokens, struct prefix_key *ret_key)
+{
+	uint32_t n = index->block_tokens, place = memo_place(parent, tokens, n);
+	struct prefix_memo *memo = &index->memo[place];
+	int32_t *memo_tokens = index->memo_tokens + (size_t)place * n;
+
+	if (memo->used && !memcmp(&memo->parent, parent, sizeof(*parent)) &&
+	    !memcmp(memo_tokens, tokens, n * sizeof(*tokens))) {
+		*ret_key = memo->key;
+		return 0;
+	}
+	if (prefix_key_next(&index->keyer, parent, tokens, ret_key) < 0)
+		return -ENOMEM;
+	*memo = (struct prefix_memo){.parent = *parent, .key = *ret_key, .used = true};
+	memcpy(memo_tokens, tokens, n * sizeof(*tokens));
+	return 0;
 }
 
 const struct prefix_key *prefix_chain_key(struct prefix_index *index,
@@ -68,9 +106,8 @@ const struct prefix_key *prefix_chain_key(struct prefix_index *index,
 		uint32_t n = chain->n_keys;
 		const struct prefix_key *parent = n ? &chain->keys[n - 1] : &chain->root;
 
-		if (prefix_key_next(&index->keyer, parent,
-				    tokens + (size_t)n * index->block_tokens,
-				    &chain->keys[n]) < 0)
+		if (key_next(index, parent, tokens + (size_t)n * index->block_tokens,
+			     &chain->keys[n]) < 0)
 			return NULL;
 		chain->n_keys++;
 	}

@@ -80,10 +80,24 @@ struct prefix_counters {
 	uint64_t duplicate_blocks;
 };
 
+/* Keys remembered; direct mapped. A burst of equal prompts then hashes each block once. */
+#define PREFIX_MEMO_KEYS 1024
+
+/**
+ * struct prefix_memo - a key that was made lately, so that it need not be hashed again
+ * @parent: key or root before it; with its tokens, compared whole, it fixes @key
+ */
+struct prefix_memo {
+	struct prefix_key parent;
+	struct prefix_key key;
+	bool used;
+};
+
 /**
  * struct prefix_index - the index
  * @nodes: [n_blocks], indexed by block id
  * @tokens: [n_blocks][block_tokens]
+ * @memo: [PREFIX_MEMO_KEYS]; @memo_tokens: [PREFIX_MEMO_KEYS][block_tokens]
  * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
  */
 struct prefix_index {
@@ -91,6 +105,8 @@ struct prefix_index {
 	struct prefix_keyer keyer;
 	struct prefix_node *nodes;
 	int32_t *tokens;
+	struct prefix_memo *memo;
+	int32_t *memo_tokens;
 	uint32_t *buckets;
 	uint32_t n_buckets;
 	uint32_t block_tokens;
