@@ -199,8 +199,8 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		return PREFIX_ORPHAN;
 	found = prefix_find(index, chain, tokens, i, parent);
 	if (found != BLOCK_NONE) {
-		assert(found != id);
-		index->counters.duplicate_blocks++;
+		/* a fork shares it, and the other was first to publish it */
+		index->counters.duplicate_blocks += found != id;
 		*ret_id = found;
 		return PREFIX_EXISTS;
 	}

@@ -98,6 +98,12 @@ static bool quota_allows(const struct sched *sched, const struct request *r)
 	return policy_blocks_left(user) >= sched_blocks_for(sched, r->n_tokens);
 }
 
+bool admit_allowed(const struct sched *sched, const struct request *request)
+{
+	return sched->n_running < sched->config.max_num_seqs &&
+	       quota_allows(sched, request);
+}
+
 /* Somebody with nothing running is not let in: the next plan makes room for it. */
 static bool keep_out(struct sched *sched, const struct request *r)
 {

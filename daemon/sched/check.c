@@ -17,9 +17,18 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 			return false;
 		refs[t->ids[i]]++;
 		b = block_pool_get(sched->pool, t->ids[i]);
-		if (b->domain != r->chain.domain || (i >= t->n_published && b->indexed))
+		if (b->domain != r->chain.domain)
+			return false;
+		/* what a fork has yet to copy, its parent may have published */
+		if (i >= t->n_published && b->indexed &&
+		    !(r->cow && i + 1 == t->n_blocks))
 			return false;
 	}
+	if (r->cow_src != BLOCK_NONE)
+		refs[r->cow_src]++;
+	if (r->cow && (r->cow_src != BLOCK_NONE || r->n_computed % bt == 0 ||
+		       r->n_computed / bt + 1 != t->n_blocks))
+		return false;
 	if (r->charged != t->n_blocks || (r->expired && !r->planned))
 		return false;
 	if (r->n_tokens != r->n_prompt + r->n_generated || r->n_tokens > r->max_total ||

@@ -255,6 +255,7 @@ void policy_preempt(struct sched *sched, struct request *request)
 	assert(request->state != REQUEST_WAITING && !sched->in_flight);
 	seq_release(&request->table, sched->pool);
 	policy_charge(request);
+	request->cow = false;
 	request->n_computed = 0;
 	request->preempted = true;
 	sched->counters.preemptions++;

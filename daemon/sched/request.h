@@ -105,6 +105,9 @@ struct request_desc {
  * @planned: step that it has an entry in
  * @tail: slot for its open block while it is not WAITING, else REQUEST_NO_TAIL
  * @cancelled, @expired: ends when the step in flight completes
+ * @cow: the last block of the table is another's, with rows that it needs and must copy
+ *	before it writes the next one
+ * @cow_src: block that the step in flight copies from, referenced till it ends; BLOCK_NONE
  * @charged: blocks that its user is charged for; equals table.n_blocks between calls
  * @heap_place: place in the heap of deadlines; meaningless without a deadline
  * @preempted: lost its blocks at least once
@@ -122,11 +125,13 @@ struct request {
 	bool paused;
 	bool cancelled;
 	bool expired;
+	bool cow;
 	bool preempted;
 	bool uncached;
 	uint32_t uid;
 	int32_t priority;
 	uint32_t charged;
+	uint32_t cow_src;
 	uint32_t heap_place;
 	uint64_t deadline_ns;
 	uint64_t cookie;

@@ -36,6 +36,7 @@ static int sched_set_caps(struct sched *sched)
 		.outputs = c->max_num_batched_tokens,
 		.zeros = c->max_num_batched_tokens,
 		.dist_words = c->max_dist_words,
+		.copies = c->max_num_seqs,
 	};
 	if (__builtin_mul_overflow(c->max_num_seqs, seq_blocks, &sched->caps.block_ids))
 		return -EINVAL;
@@ -105,6 +106,7 @@ static void sched_drop(struct sched *sched, struct request *request)
 
 	policy_unlink(sched, request);
 	deadline_unlink(sched, request);
+	fork_release(sched, request);
 	seq_release(&request->table, sched->pool);
 	policy_charge(request);
 	policy_user_release(sched, request->user);
@@ -206,20 +208,16 @@ static int room_check(const struct sched *sched, struct sched_refusal *ret_refus
 	return 0;
 }
 
-int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
-	      uint32_t *ret_id, struct sched_refusal *ret_refusal)
+/* A valid description becomes a request in the queue. Return: 0 or -ENOMEM. */
+static int add_request(struct sched *sched, const struct request_desc *desc,
+		       const struct prefix_key *root, uint64_t now_ns,
+		       struct request **ret_request)
 {
+	uint32_t max_total, place;
 	struct sched_slot *slot;
-	uint32_t max_total;
 	struct request *r;
-	uint32_t place;
 	int c;
 
-	c = desc_check(sched, desc, ret_refusal);
-	if (!c)
-		c = room_check(sched, ret_refusal);
-	if (c)
-		return c;
 	max_total = seq_limit(sched, desc_quota(sched, desc).max_blocks);
 	if (desc->kind == REQUEST_SCORE)
 		max_total = desc->n_tokens;
@@ -230,14 +228,16 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 	if (c < 0)
 		return c;
 	r->uncached = !sched->config.enable_prefix_caching;
-	c = prefix_key_root(&sched->index->keyer, desc->domain, NULL, 0, desc->salt,
-			    desc->salt_len, &r->chain.root);
+	if (root)
+		r->chain.root = *root;
+	else
+		c = prefix_key_root(&sched->index->keyer, desc->domain, NULL, 0,
+				    desc->salt, desc->salt_len, &r->chain.root);
 	if (c >= 0) {
 		r->user = policy_user_acquire(sched, desc->uid);
 		c = r->user ? 0 : -ENOMEM;
 	}
 	if (c < 0) {
-		r->deadline_ns = 0;
 		request_free(r);
 		return c;
 	}
@@ -256,6 +256,60 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 		r->user->quota = *desc->quota;
 	deadline_link(sched, r);
 	policy_link(sched, r);
+	*ret_request = r;
+	return 0;
+}
+
+int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
+	      uint32_t *ret_id, struct sched_refusal *ret_refusal)
+{
+	struct request *r;
+	int c;
+
+	c = desc_check(sched, desc, ret_refusal);
+	if (!c)
+		c = room_check(sched, ret_refusal);
+	if (!c)
+		c = add_request(sched, desc, NULL, now_ns, &r);
+	if (!c)
+		*ret_id = r->id;
+	return c;
+}
+
+int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
+	       const struct request_desc *desc, uint64_t now_ns, uint32_t *ret_id,
+	       struct sched_refusal *ret_refusal)
+{
+	struct request *parent = sched_request(sched, id), *r;
+	struct request_desc whole = *desc;
+	int32_t *tokens;
+	int c;
+
+	if (!parent || !n_tokens || n_tokens > parent->n_tokens)
+		return refuse(ret_refusal, SCHED_NO_PARENT, n_tokens,
+			      parent ? parent->n_tokens : 0);
+	if (desc->kind != REQUEST_GENERATE ||
+	    __builtin_add_overflow(n_tokens, desc->n_tokens, &whole.n_tokens))
+		return refuse(ret_refusal, SCHED_INVALID, 0, 0);
+	tokens = malloc((size_t)whole.n_tokens * sizeof(*tokens));
+	if (!tokens)
+		return -ENOMEM;
+	memcpy(tokens, parent->tokens, (size_t)n_tokens * sizeof(*tokens));
+	if (desc->n_tokens)
+		memcpy(tokens + n_tokens, desc->tokens,
+		       (size_t)desc->n_tokens * sizeof(*tokens));
+	whole.tokens = tokens;
+	whole.domain = parent->chain.domain;
+	whole.owner = parent->chain.owner;
+	c = desc_check(sched, &whole, ret_refusal);
+	if (!c)
+		c = room_check(sched, ret_refusal);
+	if (!c)
+		c = add_request(sched, &whole, &parent->chain.root, now_ns, &r);
+	free(tokens);
+	if (c)
+		return c;
+	fork_share(sched, r, parent, n_tokens);
 	*ret_id = r->id;
 	return 0;
 }

@@ -84,6 +84,8 @@
  * @block_tokens: tokens per block; as in the prefix index
  * @max_dist_words: words of distributions that one step may yield; 0: none are asked for
  * @enable_prefix_caching: look for and publish prefixes
+ * @copy_rows: the rows of a block can be copied one by one, as the KV format stores them: a
+ *	fork inside a block copies it; else it computes the block's rows again
  * @eos, @n_eos: tokens that end a sequence
  */
 struct sched_config {
@@ -94,6 +96,7 @@ struct sched_config {
 	uint32_t block_tokens;
 	uint32_t max_dist_words;
 	bool enable_prefix_caching;
+	bool copy_rows;
 	int32_t eos[SCHED_MAX_EOS];
 	uint32_t n_eos;
 };
@@ -106,6 +109,7 @@ enum {
 	SCHED_INVALID = 4,         /* no tokens, a negative token, unknown kind */
 	SCHED_QUOTA_BLOCKS = 5,    /* needs more blocks than its uid may hold */
 	SCHED_QUOTA_WAITING = 6,   /* its uid has limit requests waiting already */
+	SCHED_NO_PARENT = 7,       /* sched_fork(): nothing to branch from */
 };
 
 /**
@@ -175,6 +179,8 @@ struct sched_event {
  * @deferrals: times a request left its next block to another in the same step
  * @stalls: times a request found no block
  * @expired: ended by their deadline
+ * @forks: sequences that began with blocks of another
+ * @copied_blocks: blocks copied because a fork wrote into them
  * @reliefs: preemptions for the sake of a uid that had nothing running
  */
 struct sched_counters {
@@ -191,6 +197,8 @@ struct sched_counters {
 	uint64_t stalls;
 	uint64_t expired;
 	uint64_t reliefs;
+	uint64_t forks;
+	uint64_t copied_blocks;
 };
 
 struct sched;
@@ -229,6 +237,26 @@ void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps);
  */
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
 	      uint32_t *ret_id, struct sched_refusal *ret_refusal);
+
+/**
+ * sched_fork() - branch a live sequence at any of its tokens
+ * @sched: scheduler
+ * @id: the parent; it never changes by this, and may end before or after its children
+ * @n_tokens: how many of the parent's tokens the child begins with, 1 .. what it has
+ * @desc: as sched_add(), a GENERATE; its tokens, perhaps none, follow those of the parent.
+ *	Domain, salt and owner are the parent's
+ * @now_ns, @ret_id, @ret_refusal: as sched_add()
+ *
+ * If a place is free the child starts with a reference to each block that the parent has
+ * computed for these tokens; the block that it will write into is copied when it is first
+ * planned (config.copy_rows) or computed again from its beginning: the bits are the same.
+ * Else it waits, and finds what the parent has published.
+ *
+ * Return: as sched_add(); SCHED_NO_PARENT: @id is gone or has fewer tokens.
+ */
+int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
+	       const struct request_desc *desc, uint64_t now_ns, uint32_t *ret_id,
+	       struct sched_refusal *ret_refusal);
 
 /**
  * sched_cancel() - end a request early

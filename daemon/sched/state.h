@@ -15,7 +15,7 @@
  *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
  *   step.c      builds a plan                 admit.c     who gets into it
  *   complete.c  applies a result              claims.c    who computes which block in it
- *   deadline.c  who must end when
+ *   deadline.c  who must end when             fork.c      blocks of a branch
  *   check.c     the equations, counted again
  */
 #ifndef KVD_SCHED_STATE_H
@@ -250,6 +250,35 @@ void policy_served(struct sched *sched, struct request *request, uint32_t n_rows
  * with those whose next block a candidate is about to compute.
  */
 void admit_gather(struct sched *sched, uint64_t step, uint32_t budget);
+
+/**
+ * admit_allowed() - whether a fork may run at once: a place is free and its user within its
+ * limits
+ */
+bool admit_allowed(const struct sched *sched, const struct request *request);
+
+/* fork.c */
+
+/**
+ * fork_share() - let a new request begin with the blocks of another
+ * @child: just added, waiting; runs at once if it may, else nothing happens
+ * @n_tokens: leading tokens that both have in common
+ */
+void fork_share(struct sched *sched, struct request *child, const struct request *parent,
+		uint32_t n_tokens);
+
+/**
+ * fork_copy() - give a fork its own copy of the block that it writes into
+ * @id: the copy, taken, not yet in any table
+ */
+void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
+	       uint32_t id);
+
+/* No block for a copy: computes the rows again instead. */
+void fork_recompute(struct sched *sched, struct request *request);
+
+/* The copy is made, or will not be: lets go of the source. */
+void fork_release(struct sched *sched, struct request *request);
 
 /* claims.c */
 

@@ -4,14 +4,16 @@
 #include <assert.h>
 #include <errno.h>
 
-static bool take_block(struct sched *sched, struct plan *plan, struct request *r)
+/* @more: the table grows by it; else it replaces one that is charged already. */
+static bool take_id(struct sched *sched, struct plan *plan, struct request *r, bool more,
+		    uint32_t *ret_id)
 {
 	uint32_t id;
 	int c;
 
 	for (;;) {
 		struct request *victim;
-		bool capped = !policy_blocks_left(r->user);
+		bool capped = more && !policy_blocks_left(r->user);
 
 		c = BLOCK_POOL_DRY;
 		if (!capped)
@@ -33,6 +35,16 @@ static bool take_block(struct sched *sched, struct plan *plan, struct request *r
 		assert(plan->n_zero < plan->caps.zeros);
 		plan->zero[plan->n_zero++] = id;
 	}
+	*ret_id = id;
+	return true;
+}
+
+static bool take_block(struct sched *sched, struct plan *plan, struct request *r)
+{
+	uint32_t id;
+
+	if (!take_id(sched, plan, r, true, &id))
+		return false;
 	seq_append(&r->table, id);
 	policy_charge(r);
 	return true;
@@ -157,6 +169,14 @@ static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r
 	if (end <= r->n_computed) {
 		sched->counters.deferrals++;
 		return;
+	}
+	if (r->cow) {
+		uint32_t id;
+
+		if (take_id(sched, plan, r, false, &id))
+			fork_copy(sched, plan, r, id);
+		else
+			fork_recompute(sched, r);
 	}
 	while (r->table.n_blocks * (uint64_t)bt < end)
 		if (!take_block(sched, plan, r)) {

@@ -42,7 +42,7 @@ struct sim_request {
 	bool accepted;
 	bool finished;
 	bool paused;
-	bool capped;
+	bool forked;
 	bool cancelled;
 	uint64_t state[MAX_TOKENS + 1];
 };
@@ -149,6 +149,7 @@ static void sim_init(struct sim *sim, uint64_t seed)
 		.max_waiting = rnd(sim, 40),
 		.block_tokens = sim->bt,
 		.enable_prefix_caching = rnd(sim, 8) > 0,
+		.copy_rows = rnd(sim, 4) > 0,
 		.eos = {EOS},
 		.n_eos = 1,
 	};
@@ -201,6 +202,70 @@ static struct sim_request *sim_find(struct sim *sim, uint64_t cookie)
 {
 	sim_check(sim, cookie < sim->n_requests);
 	return &sim->requests[cookie];
+}
+
+/* The scheduler has taken @r: what must come of it. */
+static void sim_accept(struct sim *sim, struct sim_request *r)
+{
+	const struct sched_quota *quota = r->desc.quota;
+	uint64_t most = sim->n_blocks;
+	uint32_t n = r->desc.n_tokens;
+
+	if (quota->max_blocks && quota->max_blocks < most)
+		most = quota->max_blocks;
+	most = most * sim->bt + 1;
+	r->accepted = true;
+	sim->n_requests++;
+	r->limit = n;
+	if (r->desc.kind == REQUEST_GENERATE) {
+		r->limit = sim->config.max_model_len;
+		if (r->limit > most)
+			r->limit = (uint32_t)most;
+		if (r->desc.max_tokens && r->limit > n + r->desc.max_tokens)
+			r->limit = n + r->desc.max_tokens;
+	}
+	r->n_seen = r->desc.kind == REQUEST_GENERATE ? n : 1;
+	solve(r);
+}
+
+/* Branches a live request at any token that it has. */
+static void sim_fork(struct sim *sim, const struct sim_request *parent)
+{
+	const struct request *live = sched_get(sim->sched, parent->id);
+	struct sim_request *r = &sim->requests[sim->n_requests];
+	uint32_t n, more = rnd(sim, 2) ? 0 : rnd(sim, 6);
+	struct sched_refusal refusal;
+	struct request_desc desc;
+	int c;
+
+	if (sim->n_requests == MAX_REQUESTS || parent->finished || !live ||
+	    live->id != parent->id)
+		return;
+	n = rnd(sim, 2) ? live->n_tokens : 1 + rnd(sim, live->n_tokens);
+	memset(r, 0, sizeof(*r));
+	memcpy(r->tokens, parent->tokens, n * sizeof(*r->tokens));
+	for (uint32_t i = 0; i < more && n + i < MAX_TOKENS; i++)
+		r->tokens[n + i] = (int32_t)rnd(sim, N_VOCAB - 1);
+	r->desc = parent->desc;
+	r->desc.kind = REQUEST_GENERATE;
+	r->desc.tokens = r->tokens + n;
+	r->desc.n_tokens = more;
+	r->desc.max_tokens = rnd(sim, 4) ? 1 + rnd(sim, 30) : 0;
+	r->desc.sample.seed = rnd(sim, 3);
+	r->desc.deadline_ns = 0;
+	r->desc.cookie = sim->n_requests;
+	desc = r->desc;
+	/* all that belongs to the parent is taken from there */
+	desc.domain = 77;
+	desc.salt_len = 0;
+	c = sched_fork(sim->sched, parent->id, n, &desc, sim->now, &r->id, &refusal);
+	sim_check(sim, c >= 0 && c != SCHED_NO_PARENT && c != SCHED_INVALID);
+	if (c)
+		return;
+	r->forked = true;
+	r->desc.tokens = r->tokens;
+	r->desc.n_tokens = n + more;
+	sim_accept(sim, r);
 }
 
 static void sim_add(struct sim *sim)
@@ -269,20 +334,7 @@ static void sim_add(struct sim *sim)
 		sim_check(sim, c == SCHED_QUEUE_FULL);
 		return;
 	}
-	r->accepted = true;
-	sim->n_requests++;
-	r->limit = n;
-	if (gen) {
-		r->limit = sim->config.max_model_len;
-		if (user_tokens < pool_tokens)
-			pool_tokens = user_tokens;
-		if (r->limit > pool_tokens + 1)
-			r->limit = (uint32_t)pool_tokens + 1;
-		if (r->desc.max_tokens && r->limit > n + r->desc.max_tokens)
-			r->limit = n + r->desc.max_tokens;
-	}
-	r->n_seen = gen ? n : 1;
-	solve(r);
+	sim_accept(sim, r);
 }
 
 /* A hit can be no longer than what some request of the same domain and salt had. */
@@ -290,6 +342,10 @@ static void check_cached(struct sim *sim, const struct sim_request *r, uint32_t 
 {
 	uint32_t best = 0;
 
+	if (r->forked) {
+		sim_check(sim, n_cached < r->desc.n_tokens);
+		return;
+	}
 	for (uint32_t i = 0; i < sim->n_requests; i++) {
 		const struct sim_request *o = &sim->requests[i];
 		uint32_t n = 0;
@@ -447,6 +503,13 @@ static void sim_run(struct sim *sim, const uint32_t *domains)
 		       sim->bt * sizeof(*sim->mem));
 		sim->mem_domain[plan->zero[i]] = UINT32_MAX;
 	}
+	for (uint32_t i = 0; i < plan->n_copies; i++) {
+		const struct plan_copy *c = &plan->copies[i];
+
+		memcpy(&sim->mem[(size_t)c->dst * sim->bt],
+		       &sim->mem[(size_t)c->src * sim->bt], sim->bt * sizeof(*sim->mem));
+		sim->mem_domain[c->dst] = sim->mem_domain[c->src];
+	}
 	for (uint32_t i = 0; i < plan->n_entries; i++) {
 		uint32_t e = (first + i) % plan->n_entries;
 
@@ -513,6 +576,11 @@ static void sim_disturb(struct sim *sim, bool arrivals)
 			sim->quota_lowered = true;
 			sched_set_quota(sim->sched, 1000 + i, &sim->quota[i]);
 		}
+		break;
+	case 9:
+	case 10:
+	case 11:
+		sim_fork(sim, r);
 		break;
 	case 8:
 		sim->now += rnd(sim, 20);
@@ -622,7 +690,7 @@ static void print_totals(uint64_t n, const struct sim_totals *t)
 {
 	printf("%llu seeds: %llu steps, %llu rows, %llu completed, %llu cancelled, "
 	       "%llu expired, %llu failed, %llu preemptions, %llu reliefs, "
-	       "%llu deferrals, %llu stalls, %llu hit, %llu shared, %llu evicted, "
+	       "%llu deferrals, %llu forks, %llu copied blocks, %llu stalls, %llu hit, %llu shared, %llu evicted, "
 	       "%llu duplicate blocks\n",
 	       (unsigned long long)n, (unsigned long long)t->sched.steps,
 	       (unsigned long long)t->sched.computed_rows,
@@ -631,7 +699,8 @@ static void print_totals(uint64_t n, const struct sim_totals *t)
 	       (unsigned long long)t->sched.expired, (unsigned long long)t->sched.failed,
 	       (unsigned long long)t->sched.preemptions,
 	       (unsigned long long)t->sched.reliefs,
-	       (unsigned long long)t->sched.deferrals,
+	       (unsigned long long)t->sched.deferrals, (unsigned long long)t->sched.forks,
+	       (unsigned long long)t->sched.copied_blocks,
 	       (unsigned long long)t->sched.stalls,
 	       (unsigned long long)t->prefix.hit_tokens,
 	       (unsigned long long)t->prefix.shared_hit_tokens,
@@ -657,10 +726,10 @@ START_TEST(every_request_as_if_alone)
 	n = last + 1 - first;
 	print_totals(n, &t);
 	/* a simulation that never gets near these proves nothing about them */
-	ck_assert(n < 1000 ||
-		  (t.sched.preemptions && t.sched.deferrals && t.sched.stalls &&
-		   t.sched.expired && t.sched.reliefs && t.prefix.shared_hit_tokens &&
-		   t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
+	ck_assert(n < 1000 || (t.sched.preemptions && t.sched.deferrals &&
+			       t.sched.stalls && t.sched.expired && t.sched.reliefs &&
+			       t.sched.copied_blocks && t.prefix.shared_hit_tokens &&
+			       t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
 }
 END_TEST
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/sched/state.h"
+
+#include <assert.h>
+
+void fork_share(struct sched *sched, struct request *child, const struct request *parent,
+		uint32_t n_tokens)
+{
+	const struct seq_table *from = &parent->table;
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t n_rows = parent->n_computed, n_full;
+
+	/* the logits of the last token are wanted, so its row is computed anew */
+	if (n_rows > n_tokens)
+		n_rows = n_tokens;
+	if (n_rows >= child->n_tokens)
+		n_rows = child->n_tokens - 1;
+	/* rows that the parent itself has yet to copy cannot be copied from it */
+	if (parent->cow && n_rows > (from->n_blocks - 1) * bt)
+		n_rows = (from->n_blocks - 1) * bt;
+	n_full = n_rows / bt;
+	if (n_rows % bt && !sched->config.copy_rows)
+		n_rows = n_full * bt;
+	if (!n_rows || !admit_allowed(sched, child) ||
+	    policy_blocks_left(child->user) < sched_blocks_for(sched, n_rows))
+		return;
+	for (uint32_t i = 0; i < sched_blocks_for(sched, n_rows); i++) {
+		block_pool_ref(sched->pool, from->ids[i]);
+		seq_append(&child->table, from->ids[i]);
+	}
+	child->table.n_published =
+		from->n_published < n_full ? from->n_published : n_full;
+	child->cow = n_rows % bt;
+	child->n_computed = n_rows;
+	child->n_cached = n_rows;
+	child->started_ns = child->arrived_ns;
+	sched->counters.prompt_tokens += child->n_tokens - n_rows;
+	sched->counters.forks++;
+	policy_charge(child);
+	policy_move(sched, child, REQUEST_PREFILL);
+}
+
+void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
+	       uint32_t id)
+{
+	struct seq_table *table = &request->table;
+
+	assert(request->cow && request->cow_src == BLOCK_NONE);
+	assert(plan->n_copies < plan->caps.copies);
+	request->cow = false;
+	request->cow_src = table->ids[table->n_blocks - 1];
+	table->ids[table->n_blocks - 1] = id;
+	plan->copies[plan->n_copies++] =
+		(struct plan_copy){.src = request->cow_src, .dst = id};
+	sched->counters.copied_blocks++;
+}
+
+void fork_recompute(struct sched *sched, struct request *request)
+{
+	uint32_t n = request->table.n_blocks - 1;
+
+	assert(request->cow);
+	request->cow = false;
+	seq_truncate(&request->table, sched->pool, n);
+	policy_charge(request);
+	request->n_computed = n * sched->config.block_tokens;
+}
+
+void fork_release(struct sched *sched, struct request *request)
+{
+	if (request->cow_src != BLOCK_NONE)
+		block_pool_unref(sched->pool, request->cow_src);
+	request->cow_src = BLOCK_NONE;
+}
