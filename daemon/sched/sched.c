@@ -81,8 +81,8 @@ int sched_new(const struct sched_config *config, struct block_pool *pool,
 	s->deferred = calloc(config->max_num_seqs, sizeof(struct request *));
 	s->events = calloc(s->cap_events, sizeof(*s->events));
 	s->heap = calloc(s->n_slots, sizeof(struct request *));
-	if (!s->slots || !s->tails || !s->heap || !s->claims || !s->candidates || !s->deferred ||
-	    !s->events) {
+	if (!s->slots || !s->tails || !s->heap || !s->claims || !s->candidates ||
+	    !s->deferred || !s->events) {
 		s->n_slots = 0;
 		sched_free(s);
 		return -ENOMEM;

@@ -136,10 +136,12 @@ static void sim_init(struct sim *sim, uint64_t seed)
 	static const uint32_t block_tokens[] = {1, 2, 4, 16};
 	struct prefix_model model = {.backend = "fake"};
 	struct plan_caps caps;
+	bool tails;
 
 	memset(sim, 0, sizeof(*sim));
 	sim->seed = seed;
 	sim->rng = mix(seed);
+	tails = rnd(sim, 2);
 	sim->bt = block_tokens[rnd(sim, 4)];
 	sim->n_blocks = 1 + rnd(sim, rnd(sim, 2) ? 16 : 160);
 	model.block_tokens = sim->bt;
@@ -149,7 +151,7 @@ static void sim_init(struct sim *sim, uint64_t seed)
 		.max_waiting = rnd(sim, 40),
 		.block_tokens = sim->bt,
 		.enable_prefix_caching = rnd(sim, 8) > 0,
-		.copy_rows = rnd(sim, 4) > 0,
+		.copy_rows = !tails && rnd(sim, 4),
 		.eos = {EOS},
 		.n_eos = 1,
 	};
@@ -178,7 +180,7 @@ static void sim_init(struct sim *sim, uint64_t seed)
 	sim->mem = calloc((size_t)sim->n_blocks * sim->bt, sizeof(*sim->mem));
 	sim->mem_domain = malloc(sim->n_blocks * sizeof(*sim->mem_domain));
 	ck_assert(sim->mem && sim->mem_domain);
-	if (rnd(sim, 2)) {
+	if (tails) {
 		sim->tails = calloc((size_t)sim->config.max_num_seqs * sim->bt,
 				    sizeof(*sim->tails));
 		ck_assert(sim->tails);
