@@ -381,6 +381,10 @@ int kvc_run(struct kvc_client *c, const struct kvc_input *input,
 	rc = client_check(c);
 	if (rc < 0)
 		return rc;
+	if (opts && opts->size > offsetof(struct kvc_gen_opts, n) && opts->n > 1)
+		return kvc_fail(
+			-EINVAL,
+			"several sequences of one request need a ring of your own");
 	kvc_prep_generate(&sqe, input, opts);
 	k.logprobs = opts && opts->size > offsetof(struct kvc_gen_opts, gen_flags) &&
 		     (opts->gen_flags & KVD_GEN_LOGPROBS);

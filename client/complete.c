@@ -90,9 +90,13 @@ static bool accept_cqe(struct kvc_ring *r)
 	if (!q->used || q->serial != serial)
 		return false;
 
+	if (q->keep && !(r->cqe.flags & KVD_CQE_MORE))
+		r->kept[r->n_kept++ % KVD_MAX_KEPT] =
+			(struct kept){q->user_data, r->cqe.user_data};
 	r->cqe.user_data = q->user_data;
 	if (r->cqe.flags & KVD_CQE_MORE) {
-		if (r->cqe.u.token.n_bytes > KVD_CQE_BYTES)
+		if (!(r->cqe.flags & KVD_CQE_END) &&
+		    r->cqe.u.token.n_bytes > KVD_CQE_BYTES)
 			return false;
 	} else {
 		if (r->cqe.res > 0 && q->out_len && copy_output(r, q, r->cqe.res) < 0)
@@ -113,7 +117,7 @@ static void take_ended(struct kvc_ring *r)
 	memset(&r->cqe, 0, sizeof(r->cqe));
 	r->cqe.user_data = q->user_data;
 	r->cqe.res = q->res;
-	if (q->opcode == KVD_OP_GENERATE)
+	if (q->opcode == KVD_OP_GENERATE || q->opcode == KVD_OP_FORK)
 		r->cqe.u.usage.finish_reason = KVD_FINISH_ERROR;
 	request_release(r, q);
 }

@@ -93,6 +93,13 @@ struct request {
 	uint8_t opcode;
 	bool used;
 	bool ended;
+	bool keep;
+};
+
+/* A request that ended and that the daemon keeps for FORK: what it is called there. */
+struct kept {
+	uint64_t user_data;
+	uint64_t wire;
 };
 
 /**
@@ -100,6 +107,7 @@ struct request {
  * @sqes:       [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
  * @reqs:       [n_reqs]
  * @free_req:   free list
+ * @kept, @n_kept: the last KVD_MAX_KEPT that were kept, round and round
  * @ended_head, @ended_tail: requests that this side ended, to be given out
  * @cqe:        given out and not yet seen
  * @faulty:     KVD_E_PROTO: the daemon's words made no sense
@@ -120,6 +128,8 @@ struct kvc_ring {
 	uint32_t ended_head;
 	uint32_t ended_tail;
 	uint32_t in_flight;
+	struct kept kept[KVD_MAX_KEPT];
+	uint32_t n_kept;
 	bool has_cqe;
 	bool faulty;
 	struct kvd_cqe cqe;

@@ -40,6 +40,16 @@ void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,
 	};
 }
 
+void kvc_prep_fork(struct kvc_sqe *sqe, uint64_t target, const struct kvc_input *input,
+		   const struct kvc_gen_opts *opts)
+{
+	static const struct kvc_input none = {0};
+
+	kvc_prep_generate(sqe, input ? input : &none, opts);
+	sqe->opcode = KVD_OP_FORK;
+	sqe->target = target;
+}
+
 void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t flags,
 		    uint32_t *tokens, float *logprobs, size_t cap)
 {

@@ -51,6 +51,11 @@ static int read_top(struct kvc_top *dst, const struct kvc_top *src)
 	return 0;
 }
 
+static bool takes_params(uint8_t opcode)
+{
+	return opcode == KVD_OP_GENERATE || opcode == KVD_OP_FORK;
+}
+
 static uint64_t params_bytes(const struct kvc_gen_opts *o)
 {
 	uint64_t n = sizeof(struct kvd_gen_params);
@@ -92,7 +97,7 @@ uint64_t input_bytes(const struct kvc_sqe *sqe)
 	struct kvc_gen_opts o;
 	uint64_t params = 0;
 
-	if (sqe->opcode == KVD_OP_GENERATE && read_gen_opts(&o, sqe->opts) == 0)
+	if (takes_params(sqe->opcode) && read_gen_opts(&o, sqe->opts) == 0)
 		params = align_up(params_bytes(&o), 4);
 	return params + data_bytes(&sqe->input);
 }
@@ -160,6 +165,11 @@ static void write_params(uint8_t *p, const struct kvc_gen_opts *o)
 		.min_p = o->min_p,
 		.seed = o->seed,
 		.n_stop = o->n_stop,
+		.n = o->n,
+		.priority = o->priority,
+		.timeout_ms = o->timeout_ms,
+		.fork_at = o->fork_at,
+		.salt = o->salt,
 	};
 	uint32_t i, len;
 
@@ -190,7 +200,7 @@ static void write_data(uint8_t *p, const struct kvc_input *in, uint64_t len)
 	}
 }
 
-/* What CANCEL names on the wire; nothing has the user_data of all ones. */
+/* What CANCEL or FORK names on the wire; nothing has the user_data of all ones. */
 static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 {
 	uint64_t wire = UINT64_MAX;
@@ -206,6 +216,12 @@ static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 		newest = q->serial;
 		wire = (uint64_t)q->serial << 32 | i;
 	}
+	for (i = 0; wire == UINT64_MAX && i < KVD_MAX_KEPT && i < r->n_kept; i++) {
+		const struct kept *k = &r->kept[(r->n_kept - 1 - i) % KVD_MAX_KEPT];
+
+		if (k->user_data == user_data)
+			wire = k->wire;
+	}
 	return wire;
 }
 
@@ -217,18 +233,20 @@ static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request
 	struct kvc_gen_opts o;
 	int rc;
 
-	if (sqe->opcode == KVD_OP_GENERATE) {
+	if (takes_params(sqe->opcode)) {
 		rc = read_gen_opts(&o, sqe->opts);
 		if (rc < 0)
 			return rc;
 		wire->flags = (uint8_t)o.input_flags;
 		if (sqe->opts)
 			params = params_bytes(&o);
+		q->keep = o.gen_flags & KVD_GEN_KEEP;
 	}
 	rc = read_top(&q->top, sqe->top);
 	if (rc < 0)
 		return rc;
-	wire->arg = (uint64_t)q->top.first << 32 | q->top.top;
+	if (sqe->opcode == KVD_OP_SCORE)
+		wire->arg = (uint64_t)q->top.first << 32 | q->top.top;
 	data = data_bytes(&sqe->input);
 	total = align_up(params, 4) + data;
 	if (total > r->in.size || out > r->out.size)
@@ -271,6 +289,7 @@ static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *s
 	q->out2 = sqe->out2;
 	q->cap = sqe->cap;
 	q->top = (struct kvc_top){0};
+	q->keep = false;
 	return q;
 }
 
@@ -293,7 +312,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 	    r->n_reqs > 1)
 		return -EAGAIN;
 
-	if (sqe->opcode == KVD_OP_CANCEL)
+	if (sqe->opcode == KVD_OP_CANCEL || sqe->opcode == KVD_OP_FORK)
 		wire.arg = find_target(r, sqe->target);
 	q = request_begin(r, sqe);
 	if (sqe->opcode != KVD_OP_NOP && sqe->opcode != KVD_OP_CANCEL)

@@ -22,7 +22,8 @@ static uint64_t control_features(const struct session *session)
 	uint64_t features = 0;
 
 	if (engine->model) {
-		features |= KVD_FEATURE_GENERATE | KVD_FEATURE_SCORE_TOP;
+		features |=
+			KVD_FEATURE_GENERATE | KVD_FEATURE_FORK | KVD_FEATURE_SCORE_TOP;
 		if (engine->tokenizer)
 			features |= KVD_FEATURE_TEXT;
 		if (engine->chat)

@@ -34,6 +34,7 @@ static void engine_token(struct engine *engine, const struct sched_event *event)
 	/* Control tokens are structure, not text; the end token is delivered without any. */
 	if (engine->tokenizer && !tokenizer_is_control(engine->tokenizer, event->token))
 		piece = tokenizer_piece(engine->tokenizer, event->token);
+	(void)op_keep(op, &event->token, 1);
 	if (op_token(op, event->token, event->logprob, piece.data, piece.len,
 		     loop_now(engine->loop)) ||
 	    op->emit.stopped) {
@@ -124,9 +125,15 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 		usage.finish_reason = KVD_FINISH_CANCELLED;
 		res = -ECANCELED;
 		engine->n_cancelled++;
+	} else if (event->reason == SCHED_REASON_DEADLINE) {
+		usage.finish_reason = KVD_FINISH_ERROR;
+		res = KVD_E_DEADLINE;
+		engine->n_failed++;
 	} else if (event->reason == SCHED_REASON_ERROR) {
 		usage.finish_reason = KVD_FINISH_ERROR;
-		res = event->status == -ENOSPC ? KVD_E_POOL : KVD_E_DEVICE;
+		res = event->status == -ENOSPC   ? KVD_E_POOL
+		      : event->status == -EDQUOT ? KVD_E_QUOTA
+						 : KVD_E_DEVICE;
 		engine->n_failed++;
 		/* A step that failed as a whole has its line already. */
 		if (event->status == -EIO && engine->result.status == 0)
@@ -143,7 +150,7 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 					      : KVD_FINISH_LENGTH;
 		engine->n_completed++;
 	}
-	if (op->opcode != KVD_OP_GENERATE)
+	if (op->opcode != KVD_OP_GENERATE && op->opcode != KVD_OP_FORK)
 		usage.finish_reason = KVD_FINISH_NONE;
 	op_end(op, res, &usage, loop_now(engine->loop));
 	op_flush(op);
@@ -181,6 +188,26 @@ static void engine_drain_events(struct engine *engine)
 	}
 }
 
+static void engine_deadline(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct engine *engine = container_of(timer, struct engine, deadline);
+
+	sched_expire(engine->sched, now_ns);
+	engine_kick(engine);
+}
+
+/* Steps look at the clock themselves; this is for when none is run. */
+static void engine_arm_deadline(struct engine *engine)
+{
+	uint64_t due_ns = sched_next_deadline(engine->sched);
+
+	if (!due_ns)
+		loop_timer_stop(&engine->deadline);
+	else if (loop_timer_start(engine->loop, &engine->deadline, due_ns, 0,
+				  engine_deadline))
+		log_errno(LOG_WARNING, -ENOMEM, "cannot watch deadlines");
+}
+
 static void engine_step(struct loop_defer *kick)
 {
 	struct engine *engine = container_of(kick, struct engine, kick);
@@ -194,6 +221,7 @@ static void engine_step(struct loop_defer *kick)
 	}
 	/* A plan without rows may have given up on a request. */
 	engine_drain_events(engine);
+	engine_arm_deadline(engine);
 }
 
 void engine_kick(struct engine *engine)
@@ -220,6 +248,38 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 	engine_step(&engine->kick);
 }
 
+/* The answer to what sched_add() or sched_fork() returned. */
+static int32_t engine_refused(struct engine *engine, int r,
+			      const struct sched_refusal *refusal, uint64_t *ret_detail)
+{
+	switch (r) {
+	case 0:
+		engine_kick(engine);
+		return 0;
+	case SCHED_PROMPT_TOO_LONG:
+		*ret_detail = engine->info.context_length;
+		return KVD_E_CONTEXT;
+	case SCHED_CANNOT_EVER_FIT:
+		*ret_detail = refusal->limit * engine->info.block_tokens;
+		return KVD_E_POOL;
+	case SCHED_QUEUE_FULL:
+		*ret_detail = refusal->limit;
+		return KVD_E_BUSY;
+	case SCHED_QUOTA_BLOCKS:
+	case SCHED_QUOTA_WAITING:
+		*ret_detail = refusal->limit;
+		return KVD_E_QUOTA;
+	case SCHED_INVALID:
+		*ret_detail = refusal->wanted;
+		return KVD_E_TOKEN;
+	case SCHED_NO_PARENT:
+		*ret_detail = refusal->limit;
+		return -ENOENT;
+	default:
+		return r;
+	}
+}
+
 int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
 		   uint64_t *ret_detail)
 {
@@ -230,25 +290,19 @@ int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *de
 	if (!desc->n_tokens)
 		return KVD_E_EMPTY;
 	r = sched_add(engine->sched, desc, loop_now(engine->loop), &op->seq_id, &refusal);
-	switch (r) {
-	case 0:
-		engine_kick(engine);
-		return 0;
-	case SCHED_PROMPT_TOO_LONG:
-		*ret_detail = engine->info.context_length;
-		return KVD_E_CONTEXT;
-	case SCHED_CANNOT_EVER_FIT:
-		*ret_detail = refusal.limit * engine->info.block_tokens;
-		return KVD_E_POOL;
-	case SCHED_QUEUE_FULL:
-		*ret_detail = refusal.limit;
-		return KVD_E_BUSY;
-	case SCHED_INVALID:
-		*ret_detail = refusal.wanted;
-		return KVD_E_TOKEN;
-	default:
-		return r;
-	}
+	return engine_refused(engine, r, &refusal, ret_detail);
+}
+
+int32_t engine_fork(struct engine *engine, struct op *op, const struct op *parent,
+		    uint32_t n_tokens, struct request_desc *desc, uint64_t *ret_detail)
+{
+	struct sched_refusal refusal = {0};
+	int r;
+
+	desc->cookie = (uint64_t)(uintptr_t)op;
+	r = sched_fork(engine->sched, parent->seq_id, n_tokens, desc,
+		       loop_now(engine->loop), &op->seq_id, &refusal);
+	return engine_refused(engine, r, &refusal, ret_detail);
 }
 
 void engine_cancel(struct engine *engine, struct op *op)
@@ -367,6 +421,7 @@ void engine_deinit(struct engine *engine)
 	if (!engine->loop)
 		return;
 	loop_defer_cancel(&engine->kick);
+	loop_timer_stop(&engine->deadline);
 	loop_io_remove(&engine->worker_io);
 	worker_deinit(&engine->worker);
 	engine->worker.busy = false;

@@ -58,6 +58,7 @@ struct engine {
 	struct worker worker;
 	struct loop_io worker_io;
 	struct loop_defer kick;
+	struct loop_timer deadline;
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
 	uint64_t n_steps;
@@ -85,6 +86,10 @@ void engine_deinit(struct engine *engine);
  */
 int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
 		   uint64_t *ret_detail);
+
+/* As engine_add(), for a branch of @parent, which runs, at its first @n_tokens tokens. */
+int32_t engine_fork(struct engine *engine, struct op *op, const struct op *parent,
+		    uint32_t n_tokens, struct request_desc *desc, uint64_t *ret_detail);
 
 /* End a sequence early; its operation gets its end by the usual way. */
 void engine_cancel(struct engine *engine, struct op *op);

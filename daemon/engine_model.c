@@ -289,6 +289,8 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		.block_tokens = m->layout.block_tokens,
 		.max_dist_words = ENGINE_DIST_ROWS * dist_row_words(m),
 		.enable_prefix_caching = config->cache.enable_prefix_caching,
+		/* an open block in a tail slot has no rows in the pool to copy */
+		.copy_rows = !kv_layout_needs_tail(&m->layout),
 	};
 	struct plan_caps caps;
 	int r;

@@ -3,6 +3,7 @@
 #include "daemon/op.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,50 @@ struct op *op_new(struct engine *engine, struct session_ring *ring,
 	ring->n_ops++;
 	ring->session->n_ops++;
 	return op;
+}
+
+struct op *op_new_sibling(struct op *first, const struct kvd_sqe *sqe, uint8_t index)
+{
+	struct op *op;
+
+	if (!first->group) {
+		first->group = calloc(1, sizeof(*first->group));
+		if (!first->group)
+			return NULL;
+		*first->group = (struct op_group){.n_open = 1, .refs = 1};
+	}
+	op = op_new(first->engine, first->ring, sqe, first->taken_ns);
+	if (!op)
+		return NULL;
+	op->want_logprobs = first->want_logprobs;
+	op->index = index;
+	op->group = first->group;
+	op->group->n_open++;
+	op->group->refs++;
+	return op;
+}
+
+int op_keep(struct op *op, const int32_t *tokens, uint32_t n)
+{
+	if (!op->keep)
+		return 0;
+	if (n > op->cap_kept - op->n_kept) {
+		uint32_t cap = op->cap_kept ? 2 * op->cap_kept : 64;
+		int32_t *grown;
+
+		while (cap < op->n_kept + n)
+			cap *= 2;
+		grown = reallocarray(op->kept, cap, sizeof(*grown));
+		if (!grown) {
+			op->keep = false;
+			return -ENOMEM;
+		}
+		op->kept = grown;
+		op->cap_kept = cap;
+	}
+	memcpy(op->kept + op->n_kept, tokens, n * sizeof(*tokens));
+	op->n_kept += n;
+	return 0;
 }
 
 static void op_set_blocked(struct op *op, bool blocked)
@@ -80,6 +125,11 @@ struct op *op_free(struct op *op)
 	assert(!op->seq_id);
 	op_detach(op);
 	emit_deinit(&op->emit);
+	if (op->group && !--op->group->refs)
+		free(op->group);
+	if (op->kept)
+		explicit_bzero(op->kept, op->n_kept * sizeof(*op->kept));
+	free(op->kept);
 	free(op->scores);
 	free(op);
 	return NULL;
@@ -143,6 +193,20 @@ static bool op_stage(struct op *op)
 	return op->has_staged = true;
 }
 
+/* Whose CQE it is; the last to be posted of the last ones is the request's final CQE. */
+static void op_mark(struct op *op)
+{
+	struct kvd_cqe *cqe = &op->staged;
+
+	cqe->flags &= ~(KVD_CQE_END | UINT32_C(0xff) << 24);
+	cqe->flags |= (uint32_t)op->index << 24;
+	if (!op->staged_final)
+		return;
+	cqe->flags &= ~KVD_CQE_MORE;
+	if (op->group->n_open > 1)
+		cqe->flags |= KVD_CQE_MORE | KVD_CQE_END;
+}
+
 bool op_flush(struct op *op)
 {
 	struct session_ring *ring = op->ring;
@@ -152,6 +216,8 @@ bool op_flush(struct op *op)
 		return false;
 	}
 	while (op->has_staged || op_stage(op)) {
+		if (op->group)
+			op_mark(op);
 		switch (ring_watch_post(ring, &op->staged)) {
 		case RING_OK:
 			break;
@@ -165,6 +231,10 @@ bool op_flush(struct op *op)
 		}
 		op->has_staged = false;
 		if (op->staged_final) {
+			if (op->group)
+				op->group->n_open--;
+			if (op->keep && op->n_kept)
+				session_ring_keep(ring, op);
 			op_free(op);
 			return true;
 		}

@@ -43,11 +43,23 @@ struct op_token {
 };
 
 /**
+ * struct op_group - the sequences of one request with n > 1
+ * @n_open: whose last CQE is not posted yet
+ * @refs: operations that point here
+ */
+struct op_group {
+	unsigned n_open;
+	unsigned refs;
+};
+
+/**
  * struct op - one operation in flight
  * @ring:      where its CQEs go; NULL once detached
  * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
+ * @group, @index: with n > 1: the request, and which of its sequences this is
+ * @keep: n_kept tokens stay for FORK when it ends; @kept: [cap_kept] prompt and answer
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came
  * @pending:   tokens not yet posted; their bytes are in @emit
@@ -65,7 +77,13 @@ struct op {
 	bool ended;
 	bool blocked;
 	bool stopping;
+	bool keep;
+	uint8_t index;
+	struct op_group *group;
 	uint32_t seq_id;
+	int32_t *kept;
+	uint32_t n_kept;
+	uint32_t cap_kept;
 
 	uint64_t out_off;
 	uint32_t out_len;
@@ -88,6 +106,12 @@ struct op {
 /* A new operation at the end of the ring's list. Return: NULL when out of memory. */
 struct op *op_new(struct engine *engine, struct session_ring *ring,
 		  const struct kvd_sqe *sqe, uint64_t now_ns);
+
+/* The sequence @index of the same request as @first; NULL when out of memory. */
+struct op *op_new_sibling(struct op *first, const struct kvd_sqe *sqe, uint8_t index);
+
+/* Notes tokens for FORK. Return: 0 or -ENOMEM, after which nothing is kept. */
+int op_keep(struct op *op, const int32_t *tokens, uint32_t n);
 
 /* Unlink and free; NULL is fine. Return: NULL. */
 struct op *op_free(struct op *op);

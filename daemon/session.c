@@ -36,6 +36,46 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 
 /* ------------------------------------------------------------------ rings */
 
+static void kept_remove(struct session_ring *ring, uint32_t i)
+{
+	struct session_kept *kept = &ring->kept[i];
+
+	explicit_bzero(kept->tokens, kept->n_tokens * sizeof(kept->tokens[0]));
+	free(kept->tokens);
+	memmove(kept, kept + 1, (--ring->n_kept - i) * sizeof(*kept));
+}
+
+void session_ring_keep(struct session_ring *ring, struct op *op)
+{
+	if (ring->n_kept == KVD_MAX_KEPT)
+		kept_remove(ring, 0);
+	ring->kept[ring->n_kept++] =
+		(struct session_kept){op->user_data, op->kept, op->n_kept};
+	op->kept = NULL;
+	op->n_kept = op->cap_kept = 0;
+}
+
+const struct session_kept *session_ring_find_kept(const struct session_ring *ring,
+						  uint64_t user_data)
+{
+	for (uint32_t i = ring->n_kept; i--;)
+		if (ring->kept[i].user_data == user_data)
+			return &ring->kept[i];
+	return NULL;
+}
+
+int session_ring_forget_kept(struct session_ring *ring, uint64_t user_data)
+{
+	int n = 0;
+
+	for (uint32_t i = ring->n_kept; i--;)
+		if (ring->kept[i].user_data == user_data) {
+			kept_remove(ring, i);
+			n++;
+		}
+	return n;
+}
+
 /* Cut operations off and end the ring. */
 static void session_ring_free(struct session_ring *ring)
 {
@@ -49,6 +89,8 @@ static void session_ring_free(struct session_ring *ring)
 		else
 			op_free(op);
 	}
+	while (ring->n_kept)
+		kept_remove(ring, ring->n_kept - 1);
 	ring_watch_forget(ring);
 	loop_io_remove(&ring->doorbell);
 	ring_daemon_deinit(&ring->ring);

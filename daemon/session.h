@@ -39,9 +39,17 @@ struct sessions;
 
 enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
 
+/* An ended sequence whose tokens a ring keeps for FORK. */
+struct session_kept {
+	uint64_t user_data;
+	int32_t *tokens;
+	uint32_t n_tokens;
+};
+
 /**
  * struct session_ring - one ring of a session
  * @ops, @n_ops:  operations in flight, oldest first
+ * @kept, @n_kept: ended sequences for FORK, the oldest first
  * @n_blocked:    those that wait for room in the CQ
  * @spin_ns:      how long it is polled after its last traffic; halved each time that
  *                 was in vain
@@ -56,6 +64,8 @@ struct session_ring {
 	uint32_t id;
 	struct op *ops, *ops_tail;
 	uint32_t n_ops;
+	struct session_kept kept[KVD_MAX_KEPT];
+	uint32_t n_kept;
 	uint32_t n_blocked;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
@@ -137,6 +147,16 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 
 /* Return: 0, -ENOENT. */
 int session_ring_close(struct session *session, uint32_t id);
+
+/* Takes over the tokens of an operation that has ended; the oldest makes room. */
+void session_ring_keep(struct session_ring *ring, struct op *op);
+
+/* The newest that was kept under this name, or NULL. */
+const struct session_kept *session_ring_find_kept(const struct session_ring *ring,
+						  uint64_t user_data);
+
+/* Return: how many were kept under this name and are forgotten now. */
+int session_ring_forget_kept(struct session_ring *ring, uint64_t user_data);
 
 /* End a session. Its operations are cancelled now, the rest is deferred. */
 void session_close(struct session *session);

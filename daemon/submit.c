@@ -104,41 +104,208 @@ static void describe(const struct op *op, const struct token_list *list,
 	};
 }
 
+/* How a sequence is to be generated; @index of several. */
+static void describe_generate(const struct kvd_gen_params *params, uint32_t index,
+			      uint64_t now_ns, struct request_desc *desc)
+{
+	desc->kind = REQUEST_GENERATE;
+	desc->ignore_eos = params->flags & KVD_GEN_IGNORE_EOS;
+	desc->max_tokens = params->max_tokens;
+	desc->priority = params->priority;
+	if (params->timeout_ms)
+		desc->deadline_ns = now_ns + params->timeout_ms * UINT64_C(1000000);
+	if (params->salt) {
+		desc->salt = &params->salt;
+		desc->salt_len = sizeof(params->salt);
+	}
+	desc->sample = (struct sample_params){
+		.temperature = params->temperature,
+		.top_p = params->top_p > 0 ? params->top_p : 1.0f,
+		.min_p = params->min_p,
+		.top_k = params->top_k,
+		.seed = params->seed + index,
+	};
+}
+
+/* The other sequences of a request with n > 1; each ends by itself, also by an error. */
+static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
+			       const struct kvd_gen_params *params,
+			       const struct sqe_span *stops, struct request_desc *desc)
+{
+	for (uint32_t i = 1; i < params->n; i++) {
+		struct kvd_cqe_usage usage = {.finish_reason = KVD_FINISH_ERROR};
+		struct op *other = op_new_sibling(op, sqe, (uint8_t)i);
+		int32_t r;
+
+		if (!other)
+			return -ENOMEM;
+		r = emit_init(&other->emit, stops, params->n_stop);
+		desc->sample.seed = params->seed + i;
+		if (!r)
+			r = engine_add(op->engine, other, desc, &usage.detail);
+		if (r) {
+			op->engine->n_failed++;
+			op_end(other, r, &usage, op->taken_ns);
+			if (op_flush(other))
+				continue;
+		}
+	}
+	return 0;
+}
+
+/* Parameters of GENERATE and FORK; *@ret_copy holds the stop strings. */
+static int32_t read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
+			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops)
+{
+	int32_t r;
+
+	r = copy_in(op->ring, sqe->params_off, sqe->params_len, ret_copy);
+	if (!r)
+		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
+					 ret_stops);
+	if (!r && ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
+		r = -EINVAL;
+	if (!r)
+		r = emit_init(&op->emit, ret_stops, ret_params->n_stop);
+	if (!r) {
+		op->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
+		op->keep = ret_params->flags & KVD_GEN_KEEP;
+	}
+	return r;
+}
+
 static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 			       uint64_t *ret_detail)
 {
+	struct session *session = op->ring->session;
+	uint32_t limit = session->sessions->config->daemon.max_inflight_per_client;
 	struct sqe_span stops[KVD_MAX_STOP];
 	struct token_list list = {0};
 	struct kvd_gen_params params;
 	struct request_desc desc;
-	void *copy;
+	void *copy = NULL;
 	int32_t r;
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = copy_in(op->ring, sqe->params_off, sqe->params_len, &copy);
-	if (!r)
-		r = sqe_parse_gen_params(copy, sqe->params_len, &params, stops);
-	if (!r)
-		r = emit_init(&op->emit, stops, params.n_stop);
-	free_secret(copy, sqe->params_len);
+	r = read_params(op, sqe, &copy, &params, stops);
+	if (!r && params.n > 1 && session->n_ops + params.n - 1 > limit) {
+		*ret_detail = limit;
+		r = KVD_E_BUSY;
+	}
 	if (!r)
 		r = read_tokens(op, sqe, &list, ret_detail);
+	if (!r)
+		r = op_keep(op, list.ids, (uint32_t)list.n);
 	if (!r) {
-		op->want_logprobs = params.flags & KVD_GEN_LOGPROBS;
 		describe(op, &list, &desc);
-		desc.kind = REQUEST_GENERATE;
-		desc.ignore_eos = params.flags & KVD_GEN_IGNORE_EOS;
-		desc.max_tokens = params.max_tokens;
-		desc.sample = (struct sample_params){
-			.temperature = params.temperature,
-			.top_p = params.top_p > 0 ? params.top_p : 1.0f,
-			.min_p = params.min_p,
-			.top_k = params.top_k,
-			.seed = params.seed,
-		};
+		describe_generate(&params, 0, op->taken_ns, &desc);
 		r = engine_add(op->engine, op, &desc, ret_detail);
+		if (!r)
+			r = submit_siblings(op, sqe, &params, stops, &desc);
+		if (r && op->seq_id) {
+			/* its end says so; those that run go on */
+			engine_cancel(op->engine, op);
+			r = 0;
+		}
 	}
+	free_secret(copy, sqe->params_len);
+	free_tokens(&list);
+	return r;
+}
+
+/* A running sequence of this ring by its name, the newest. */
+static struct op *find_running(const struct op *self, uint64_t user_data)
+{
+	for (struct op *op = self->ring->ops_tail; op; op = op->prev)
+		if (op != self && op->user_data == user_data && op->seq_id &&
+		    op->opcode != KVD_OP_SCORE)
+			return op;
+	return NULL;
+}
+
+/* Branch what runs. Return: 0 or the res. */
+static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
+			    struct request_desc *desc, uint64_t *ret_detail)
+{
+	const struct request *request = sched_get(op->engine->sched, parent->seq_id);
+	int32_t r = 0;
+
+	if (!request || at > request->n_tokens) {
+		*ret_detail = request ? request->n_tokens : 0;
+		return -ENOENT;
+	}
+	if (!at)
+		at = request->n_tokens;
+	r = op_keep(op, request->tokens, at);
+	if (!r)
+		r = op_keep(op, desc->tokens, desc->n_tokens);
+	return r ? r : engine_fork(op->engine, op, parent, at, desc, ret_detail);
+}
+
+/* Branch what has ended: the tokens are here, the blocks in the index. */
+static int32_t fork_kept(struct op *op, const struct session_kept *kept, uint32_t at,
+			 struct request_desc *desc, uint64_t *ret_detail)
+{
+	uint32_t n = at ? at : kept->n_tokens, total;
+	int32_t *tokens;
+	int32_t r;
+
+	if (at > kept->n_tokens) {
+		*ret_detail = kept->n_tokens;
+		return -ENOENT;
+	}
+	if (__builtin_add_overflow(n, desc->n_tokens, &total))
+		return -EINVAL;
+	tokens = calloc(total, sizeof(*tokens));
+	if (!tokens)
+		return -ENOMEM;
+	memcpy(tokens, kept->tokens, n * sizeof(*tokens));
+	if (desc->n_tokens)
+		memcpy(tokens + n, desc->tokens, desc->n_tokens * sizeof(*tokens));
+	desc->tokens = tokens;
+	desc->n_tokens = total;
+	r = op_keep(op, tokens, total);
+	if (!r)
+		r = engine_add(op->engine, op, desc, ret_detail);
+	free_secret(tokens, total * sizeof(*tokens));
+	return r;
+}
+
+static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	const struct op *parent = find_running(op, sqe->arg);
+	const struct session_kept *kept = session_ring_find_kept(op->ring, sqe->arg);
+	struct sqe_span stops[KVD_MAX_STOP];
+	struct token_list list = {0};
+	struct kvd_gen_params params;
+	struct request_desc desc;
+	void *copy = NULL;
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	r = read_params(op, sqe, &copy, &params, stops);
+	if (!r && params.n > 1)
+		r = -EINVAL;
+	if (!r && sqe->input != KVD_INPUT_NONE) {
+		struct kvd_sqe more = *sqe;
+
+		/* it goes on in the middle of a text */
+		more.flags |= KVD_SQE_NO_BOS;
+		r = read_tokens(op, &more, &list, ret_detail);
+	}
+	if (!r) {
+		describe(op, &list, &desc);
+		describe_generate(&params, 0, op->taken_ns, &desc);
+		if (parent)
+			r = fork_running(op, parent, params.fork_at, &desc, ret_detail);
+		else if (kept)
+			r = fork_kept(op, kept, params.fork_at, &desc, ret_detail);
+		else
+			r = -ENOENT;
+	}
+	free_secret(copy, sqe->params_len);
 	free_tokens(&list);
 	return r;
 }
@@ -283,7 +450,7 @@ out:
 static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe,
 			     uint64_t *ret_detail)
 {
-	int32_t n = 0;
+	int32_t n = session_ring_forget_kept(op->ring, sqe->arg);
 
 	(void)ret_detail;
 	for (struct op *other = op->ring->ops; other; other = other->next) {
@@ -301,7 +468,7 @@ static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe,
 static const submit_fn submit_ops[] = {
 	[KVD_OP_GENERATE] = submit_generate, [KVD_OP_SCORE] = submit_score,
 	[KVD_OP_TOKENIZE] = submit_tokenize, [KVD_OP_DETOKENIZE] = submit_detokenize,
-	[KVD_OP_CANCEL] = submit_cancel,
+	[KVD_OP_CANCEL] = submit_cancel,     [KVD_OP_FORK] = submit_fork,
 };
 
 /* Answer on the spot, without an operation. */
@@ -344,9 +511,12 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	}
 	r = submit_ops[sqe->opcode](op, sqe, &usage.detail);
 	if (r) {
-		if (sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_SCORE) {
+		bool generate =
+			sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_FORK;
+
+		if (generate || sqe->opcode == KVD_OP_SCORE) {
 			op->engine->n_failed++;
-			if (sqe->opcode == KVD_OP_GENERATE)
+			if (generate)
 				usage.finish_reason = KVD_FINISH_ERROR;
 		}
 		op_end(op, r, &usage, now_ns);

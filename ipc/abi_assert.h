@@ -85,7 +85,10 @@ ABI_AT(kvd_gen_params, top_p, 24);
 ABI_AT(kvd_gen_params, min_p, 28);
 ABI_AT(kvd_gen_params, seed, 32);
 ABI_AT(kvd_gen_params, n_stop, 40);
-ABI_AT(kvd_gen_params, reserved, 44);
+ABI_AT(kvd_gen_params, priority, 44);
+ABI_AT(kvd_gen_params, timeout_ms, 48);
+ABI_AT(kvd_gen_params, fork_at, 52);
+ABI_AT(kvd_gen_params, salt, 56);
 
 ABI_SIZE(kvd_msg_hdr, 16);
 ABI_AT(kvd_msg_hdr, len, 0);

@@ -40,6 +40,11 @@ static const struct {
 			       .sqe_flags = KVD_SQE_SKIP_SPECIAL,
 			       .takes = TAKES_OUT,
 			       .inputs = KIND(KVD_INPUT_TOKENS)},
+	[KVD_OP_FORK] = {.known = true,
+			 .sqe_flags = KVD_SQE_NO_SPECIAL | KVD_SQE_NO_BOS,
+			 .takes = TAKES_PARAMS | TAKES_ARG,
+			 .inputs = KIND(KVD_INPUT_NONE) | KIND(KVD_INPUT_TOKENS) |
+				   KIND(KVD_INPUT_TEXT)},
 	[KVD_OP_CANCEL] = {.known = true, .takes = TAKES_ARG},
 };
 
@@ -131,16 +136,16 @@ int sqe_parse_gen_params(const void *bytes, size_t len, struct kvd_gen_params *r
 		if (b[i] != 0)
 			return -EINVAL;
 
-	if (p.flags & ~(KVD_GEN_LOGPROBS | KVD_GEN_IGNORE_EOS))
+	if (p.flags & ~(KVD_GEN_LOGPROBS | KVD_GEN_IGNORE_EOS | KVD_GEN_KEEP))
 		return -EINVAL;
-	if (p.n > 1 || p.n_stop > KVD_MAX_STOP)
+	if (p.n > KVD_MAX_N || p.n_stop > KVD_MAX_STOP)
+		return -EINVAL;
+	if (p.priority < -KVD_MAX_PRIORITY || p.priority > KVD_MAX_PRIORITY ||
+	    (p.n > 1 && p.flags & KVD_GEN_KEEP))
 		return -EINVAL;
 	if (!within(p.temperature, 100.0f) || !within(p.top_p, 1.0f) ||
 	    !within(p.min_p, 1.0f))
 		return -EINVAL;
-	for (i = 0; i < KVD_ARRAY_LEN(p.reserved); i++)
-		if (p.reserved[i] != 0)
-			return -EINVAL;
 
 	pos = p.size;
 	for (i = 0; i < p.n_stop; i++) {

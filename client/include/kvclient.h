@@ -204,8 +204,13 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
  * @seed:        same seed, same answer
  * @stop:        [n_stop] strings that end the answer and are not part of it
  * @n_stop:      at most KVD_MAX_STOP
- * @gen_flags:   KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS
+ * @gen_flags:   KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS, KVD_GEN_KEEP
  * @input_flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
+ * @n:           sequences, on rings only; 0 is 1
+ * @priority:    lower runs earlier among the user's own requests
+ * @timeout_ms:  KVD_E_DEADLINE after that time; 0: never
+ * @fork_at:     kvc_prep_fork() only: how many tokens to begin with; 0: all
+ * @salt:        share prefixes only with the same salt; 0: none
  */
 struct kvc_gen_opts {
 	size_t size;
@@ -219,6 +224,11 @@ struct kvc_gen_opts {
 	const char *const *stop;
 	uint32_t gen_flags;
 	uint32_t input_flags;
+	uint32_t n;
+	int32_t priority;
+	uint32_t timeout_ms;
+	uint32_t fork_at;
+	uint64_t salt;
 };
 
 /* ------------------------------------------------------------------------
@@ -441,6 +451,14 @@ KVC_API void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *inpu
 KVC_API void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input,
 			    uint32_t flags, uint32_t *tokens, float *logprobs,
 			    size_t cap);
+/*
+ * Branch the request of this ring whose data is @target at any of its tokens; @input may
+ * be NULL. See KVD_OP_FORK.
+ */
+KVC_API void kvc_prep_fork(struct kvc_sqe *sqe, uint64_t target,
+			   const struct kvc_input *input,
+			   const struct kvc_gen_opts *opts);
+
 KVC_API void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
 				uint32_t flags, uint32_t *tokens, float *logprobs,
 				size_t cap, const struct kvc_top *top);

@@ -346,5 +346,19 @@ int main(void)
 	FIELD(kvc_top, ids);
 	FIELD(kvc_top, logprobs);
 	FIELD(kvc_top, cap);
+	VALUE(KVD_OP_FORK);
+	VALUE(KVD_MAX_N);
+	VALUE(KVD_MAX_KEPT);
+	VALUE(KVD_GEN_KEEP);
+	VALUE(KVD_CQE_END);
+	FIELD(kvd_gen_params, priority);
+	FIELD(kvd_gen_params, timeout_ms);
+	FIELD(kvd_gen_params, fork_at);
+	FIELD(kvd_gen_params, salt);
+	FIELD(kvc_gen_opts, n);
+	FIELD(kvc_gen_opts, priority);
+	FIELD(kvc_gen_opts, timeout_ms);
+	FIELD(kvc_gen_opts, fork_at);
+	FIELD(kvc_gen_opts, salt);
 	return 0;
 }

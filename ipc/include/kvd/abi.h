@@ -293,15 +293,30 @@ enum kvd_op {
 
 	/*
 	 * End the requests of this ring whose user_data is arg. Each of them
-	 * gets its own final CQE, -ECANCELED, unless it had just ended. res of
-	 * the CANCEL itself: how many were told to end, or -ENOENT.
+	 * gets its own final CQE, -ECANCELED, unless it had just ended. What
+	 * KVD_GEN_KEEP has kept under that user_data is forgotten. res of the
+	 * CANCEL itself: how many were told to end or forgotten, or -ENOENT.
 	 */
-	KVD_OP_CANCEL = 5
+	KVD_OP_CANCEL = 5,
+
+	/*
+	 * GENERATE that begins with tokens of another sequence of this ring: arg
+	 * is the user_data of a GENERATE or FORK that runs, or that has ended and
+	 * had KVD_GEN_KEEP. It begins with the first fork_at tokens of it (prompt
+	 * and answer together; 0: all there are), then comes the input, which may
+	 * be none (TOKENS, or TEXT without special tokens put first). The other
+	 * sequence does not change. Takes params as GENERATE; the prefix counts as
+	 * prompt. Nothing is sent again, and what is computed already is shared;
+	 * rows of the block that the new sequence writes into are copied or
+	 * computed again, whichever the KV format needs: the answer is the same.
+	 * -ENOENT: no such sequence, or fork_at beyond its end (detail = its
+	 * tokens).
+	 */
+	KVD_OP_FORK = 8
 
 	/*
 	 * Numbers kept for what is designed and not yet built; until then
 	 * they complete with -EINVAL, as any unknown number:
-	 *    8 FORK
 	 *   16 SPACE_OPEN  17 KV_LOOKUP  18 KV_GET     19 KV_PUT
 	 *   20 KV_UNPIN    21 KV_DELETE  22 KV_MAP
 	 */
@@ -345,7 +360,10 @@ enum kvd_input {
  * @flags:       KVD_GEN_* bits
  * @max_tokens:  end after so many; 0: only at the model's end token, a stop
  *               string or the end of the context
- * @n:           sequences; 0 or 1 (more need KVD_FEATURE_FORK)
+ * @n:           sequences, at most KVD_MAX_N; 0 is 1. Each draws with the seed plus
+ *               its index. They share the prompt's blocks, and their CQEs come mixed:
+ *               KVD_CQE_INDEX() tells whose one is. The last CQE of each carries its
+ *               usage; all but the request's final one have KVD_CQE_END and MORE set
  * @top_k:       keep the k likeliest tokens; 0: all
  * @temperature: 0: the likeliest token always; else the logits are divided by it
  * @top_p:       keep the likeliest tokens up to this probability sum; 0 or 1: all
@@ -353,7 +371,12 @@ enum kvd_input {
  * @seed:        the choice depends on seed and position only: same seed, same
  *               model, same prompt, same answer
  * @n_stop:      stop strings, at most KVD_MAX_STOP
- * @reserved:    0
+ * @priority:    -100..100, lower runs earlier, as in vLLM; it orders the requests of
+ *               one user and takes nothing from another
+ * @timeout_ms:  ends with KVD_E_DEADLINE when it takes longer than this; 0: never
+ * @fork_at:     FORK only, else 0
+ * @salt:        prefixes are shared only with requests of the same salt; 0: none. It
+ *               narrows sharing inside the domain of the user and never widens it
  *
  * The stop strings follow at params_off + size, as n_stop records of u32 len and
  * len bytes, packed, and fill params_len exactly. NaN and values outside of
@@ -370,10 +393,16 @@ struct kvd_gen_params {
 	float min_p;
 	uint64_t seed;
 	uint32_t n_stop;
-	uint32_t reserved[5];
+	int32_t priority;
+	uint32_t timeout_ms;
+	uint32_t fork_at;
+	uint64_t salt;
 };
 
 #define KVD_GEN_PARAMS_SIZE_1 64u
+#define KVD_MAX_N             16u /* sequences of one request */
+#define KVD_MAX_KEPT          64u /* ended sequences that a ring keeps for FORK */
+#define KVD_MAX_PRIORITY      100 /* and the same below 0 */
 
 /* Fill in logprob, and set KVD_CQE_LOGPROB. It costs a little time. */
 #define KVD_GEN_LOGPROBS (1u << 0)
@@ -381,6 +410,11 @@ struct kvd_gen_params {
 #define KVD_GEN_IGNORE_EOS (1u << 1)
 /* Kept for ECHO (prompt tokens first); not built, -EINVAL. */
 #define KVD_GEN_ECHO (1u << 2)
+/*
+ * Remember the tokens after the end, for FORK, until CANCEL or the end of the ring.
+ * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1.
+ */
+#define KVD_GEN_KEEP (1u << 3)
 
 /* ------------------------------------------------------------------------
  * Completion.
@@ -452,6 +486,13 @@ struct kvd_cqe {
 #define KVD_CQE_PIECE (1u << 1)
 /* token.logprob is valid. */
 #define KVD_CQE_LOGPROB (1u << 2)
+/*
+ * With MORE: one sequence of several has ended; the payload is its usage and res its
+ * result, the others go on. The request's final CQE is the same without both flags.
+ */
+#define KVD_CQE_END (1u << 3)
+/* Which sequence of a GENERATE with n > 1 a CQE belongs to; else 0. */
+#define KVD_CQE_INDEX(flags) ((uint32_t)(flags) >> 24)
 
 /* Why a request ended. */
 enum kvd_finish {

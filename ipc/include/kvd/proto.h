@@ -136,7 +136,7 @@ struct kvd_msg_hello {
 #define KVD_FEATURE_GENERATE (1ull << 0) /* GENERATE and SCORE: a model is loaded */
 #define KVD_FEATURE_TEXT     (1ull << 1) /* TEXT input, TOKENIZE, DETOKENIZE */
 #define KVD_FEATURE_CHAT     (1ull << 2) /* CHAT input: the template is known */
-#define KVD_FEATURE_FORK     (1ull << 3) /* kept: n > 1, FORK */
+#define KVD_FEATURE_FORK     (1ull << 3) /* n > 1, FORK, KVD_GEN_KEEP */
 #define KVD_FEATURE_KV       (1ull << 4) /* kept: SPACE_OPEN, KV_* */
 #define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
 #define KVD_FEATURE_SCORE_TOP                                                            \

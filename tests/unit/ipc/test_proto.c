@@ -357,10 +357,11 @@ START_TEST(gen_params)
 	BAD(temperature, INFINITY);
 	BAD(top_p, 1.1f);
 	BAD(min_p, NAN);
-	BAD(n, 2);
+	BAD(n, KVD_MAX_N + 1);
+	BAD(priority, KVD_MAX_PRIORITY + 1);
+	BAD(priority, -KVD_MAX_PRIORITY - 1);
 	BAD(flags, 4);
 	BAD(flags, 1u << 31);
-	BAD(reserved[4], 1);
 }
 END_TEST
 

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Branches: every fork gives the tokens and logprobs that the same tokens give when they
+ * are sent as a prompt of their own, with a salt that finds nothing in the cache.
+ *
+ *   branch          forks of running and of ended sequences at many offsets, and n > 1
+ *
+ * Prints what it did; ends with 1 at the first difference.
+ */
+#include <kvclient.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TOKENS 512
+#define N_ANSWER   24
+#define MAX_ACTIVE 64
+
+/* One sequence as it comes. */
+struct answer {
+	uint32_t tokens[MAX_TOKENS];
+	float logprobs[MAX_TOKENS];
+	uint32_t n;
+	uint32_t n_prompt;
+	uint32_t n_cached;
+	int res;
+	int done;
+};
+
+static struct answer answers[MAX_ACTIVE][KVD_MAX_N];
+static struct kvc_client *client;
+static struct kvc_ring *ring;
+static uint64_t next_salt = 1;
+
+static void check(int ok, const char *what, long a, long b)
+{
+	if (ok)
+		return;
+	printf("branch: %s (%ld, %ld): %s\n", what, a, b, kvc_errmsg());
+	exit(1);
+}
+
+static struct kvc_gen_opts options(void)
+{
+	struct kvc_gen_opts o = KVC_OPTS_INIT(struct kvc_gen_opts);
+
+	o.max_tokens = N_ANSWER;
+	o.gen_flags = KVD_GEN_LOGPROBS | KVD_GEN_IGNORE_EOS;
+	return o;
+}
+
+/* The next completion into answers[user_data]. Return: its user_data. */
+static uint64_t take(void)
+{
+	const struct kvd_cqe *cqe;
+	struct answer *a;
+	uint64_t data;
+	int r;
+
+	r = kvc_ring_wait_cqe(ring, &cqe, INT64_C(60000000000));
+	check(r == 0, "waiting for a completion", r, 0);
+	data = cqe->user_data;
+	a = &answers[data][KVD_CQE_INDEX(cqe->flags)];
+	if (!(cqe->flags & KVD_CQE_MORE) || cqe->flags & KVD_CQE_END) {
+		a->done = 1;
+		a->res = cqe->res;
+		a->n_prompt = cqe->u.usage.prompt_tokens;
+		a->n_cached = cqe->u.usage.cached_tokens;
+	} else if (!(cqe->flags & KVD_CQE_PIECE)) {
+		check(a->n < MAX_TOKENS, "too many tokens", (long)a->n, 0);
+		a->tokens[a->n] = (uint32_t)cqe->u.token.token;
+		a->logprobs[a->n++] = cqe->u.token.logprob;
+	}
+	kvc_ring_cqe_seen(ring);
+	return data;
+}
+
+static void begin(uint64_t data, const uint32_t *tokens, uint32_t n,
+		  const struct kvc_gen_opts *o)
+{
+	struct kvc_input in = kvc_tokens(tokens, n);
+	struct kvc_sqe *sqe = kvc_ring_get_sqe(ring);
+
+	memset(answers[data], 0, sizeof(answers[data]));
+	kvc_sqe_set_data64(sqe, data);
+	kvc_prep_generate(sqe, &in, o);
+	check(kvc_ring_submit(ring) == 1, "submitting", (long)data, 0);
+}
+
+static void fork_at(uint64_t data, uint64_t target, uint32_t at, const uint32_t *more,
+		    uint32_t n_more, struct kvc_gen_opts o)
+{
+	struct kvc_input in = kvc_tokens(more, n_more);
+	struct kvc_sqe *sqe = kvc_ring_get_sqe(ring);
+
+	o.fork_at = at;
+	memset(answers[data], 0, sizeof(answers[data]));
+	kvc_sqe_set_data64(sqe, data);
+	kvc_prep_fork(sqe, target, n_more ? &in : NULL, &o);
+	check(kvc_ring_submit(ring) == 1, "submitting a fork", (long)data, 0);
+}
+
+static void finish(uint64_t data)
+{
+	while (!answers[data][0].done)
+		take();
+}
+
+/* @a must be what @tokens give alone, cold. */
+static void compare(const struct answer *a, const uint32_t *tokens, uint32_t n,
+		    struct kvc_gen_opts o, const char *what)
+{
+	const uint64_t data = MAX_ACTIVE - 1;
+	const struct answer *alone = &answers[data][0];
+
+	o.salt = next_salt++;
+	o.n = 0;
+	check(a->res == (int)a->n && a->n, what, a->res, (long)a->n);
+	check(a->n_prompt == n, "prompt tokens of a branch", (long)a->n_prompt, (long)n);
+	begin(data, tokens, n, &o);
+	finish(data);
+	check(alone->n_cached == 0, "a hit across salts", (long)alone->n_cached, 0);
+	check(alone->n == a->n, what, (long)alone->n, (long)a->n);
+	check(!memcmp(alone->tokens, a->tokens, a->n * sizeof(a->tokens[0])), what,
+	      (long)n, -1);
+	check(!memcmp(alone->logprobs, a->logprobs, a->n * sizeof(a->logprobs[0])), what,
+	      (long)n, -2);
+}
+
+/* Branches of sequence 0, whose prompt is @tokens, when it has ended or while it runs. */
+static void branches(uint32_t *tokens, uint32_t n, int running)
+{
+	const uint32_t more[] = {11, 22, 33};
+	struct kvc_gen_opts o = options();
+	struct answer *parent = &answers[0][0];
+	uint32_t n_forks = 0, ats[40], from = n - 18;
+
+	o.max_tokens = running ? 60 : N_ANSWER;
+	o.gen_flags |= running ? 0 : KVD_GEN_KEEP;
+	begin(0, tokens, n, &o);
+	while (running ? parent->n < 20 : !parent->done)
+		take();
+	o = options();
+	for (uint32_t at = from; at <= n + 18; at += running ? 3 : 1) {
+		ats[++n_forks] = at;
+		fork_at(n_forks, 0, at, more, at % 2 ? 3 : 0, o);
+	}
+	for (uint32_t i = 1; i <= n_forks; i++)
+		finish(i);
+	finish(0);
+	memcpy(tokens + n, parent->tokens, parent->n * sizeof(tokens[0]));
+	for (uint32_t i = 1; i <= n_forks; i++) {
+		uint32_t whole[MAX_TOKENS], len = ats[i];
+
+		memcpy(whole, tokens, len * sizeof(whole[0]));
+		if (len % 2) {
+			memcpy(whole + len, more, sizeof(more));
+			len += 3;
+		}
+		compare(&answers[i][0], whole, len, o, "a branch differs");
+	}
+	o.max_tokens = running ? 60 : N_ANSWER;
+	compare(parent, tokens, n, o, "the parent changed");
+	printf("branch: %u forks of %s sequence\n", n_forks,
+	       running ? "a running" : "an ended");
+}
+
+static void several(const uint32_t *tokens, uint32_t n)
+{
+	struct kvc_gen_opts o = options();
+
+	o.n = 5;
+	o.temperature = 1;
+	o.seed = 7;
+	begin(0, tokens, n, &o);
+	finish(0);
+	for (uint32_t i = 0; i < o.n; i++) {
+		while (!answers[0][i].done)
+			take();
+	}
+	check(kvc_ring_in_flight(ring) == 0, "a request after its final CQE",
+	      kvc_ring_in_flight(ring), 0);
+	for (uint32_t i = 0; i < o.n; i++) {
+		struct answer one = answers[0][i];
+
+		o.seed = 7 + i;
+		compare(&one, tokens, n, o, "a sequence of several differs");
+	}
+	printf("branch: 5 sequences of one request\n");
+}
+
+static void refusals(const uint32_t *tokens, uint32_t n)
+{
+	struct kvc_gen_opts o = options();
+
+	fork_at(1, 50, 0, NULL, 0, o);
+	finish(1);
+	check(answers[1][0].res == -2, "a fork of nothing", answers[1][0].res, -2);
+	o.timeout_ms = 1;
+	o.max_tokens = 400;
+	begin(2, tokens, n, &o);
+	finish(2);
+	check(answers[2][0].res == KVD_E_DEADLINE, "a deadline", answers[2][0].res, 0);
+	o.timeout_ms = 60000;
+	o.max_tokens = 1;
+	begin(2, tokens, n, &o);
+	finish(2);
+	check(answers[2][0].res == 1, "a deadline that is far", answers[2][0].res, 1);
+	printf("branch: refusals and deadlines\n");
+}
+
+int main(void)
+{
+	static const char prompt[] =
+		"The harbour office keeps a list of every ship that came in since the "
+		"year of the flood, and of the cargo that each of them carried. ";
+	uint32_t tokens[MAX_TOKENS];
+	struct kvc_input in = kvc_text(prompt, sizeof(prompt) - 1);
+	struct kvd_stats stats = {.size = sizeof(stats)};
+	int n;
+
+	check(!kvc_connect(&client, NULL), "connecting", 0, 0);
+	n = kvc_tokenize(client, &in, 0, tokens, MAX_TOKENS);
+	check(n > 20, "tokenizing", n, 0);
+	check(!kvc_ring_open(client, &ring, NULL), "opening a ring", 0, 0);
+	branches(tokens, (uint32_t)n, 0);
+	branches(tokens, (uint32_t)n, 1);
+	several(tokens, (uint32_t)n);
+	refusals(tokens, (uint32_t)n);
+	check(!kvc_stats(client, &stats), "statistics", 0, 0);
+	check(stats.blocks_active == 0, "blocks held at the end",
+	      (long)stats.blocks_active, 0);
+	kvc_ring_close(ring);
+	kvc_close(client);
+	return 0;
+}
