@@ -231,7 +231,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 	if (r)
 		return fail(error, size, r,
 			    "cannot get the memory of [cache] kv_cache_memory");
-	r = block_pool_init(&engine->pool, m->n_blocks, &evict_lru);
+	r = block_pool_init(&engine->pool, m->n_blocks, &evict_adaptive);
 	if (r)
 		return fail(error, size, r, "cannot make the block pool");
 	engine->have_pool = true;

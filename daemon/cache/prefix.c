@@ -6,15 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool node_is_leaf(const void *leaf_data, uint32_t id)
+static bool node_is_leaf(const void *data, uint32_t id)
 {
-	const struct prefix_index *index = leaf_data;
+	const struct prefix_index *index = data;
 
 	return !index->nodes[id].n_children;
 }
 
+static uint32_t node_parent(const void *data, uint32_t id)
+{
+	const struct prefix_index *index = data;
+
+	return index->nodes[id].parent;
+}
+
+/* Bits by which the eviction remembers a block. */
+static uint64_t key_bits(const struct prefix_key *key)
+{
+	uint64_t bits;
+
+	memcpy(&bits, key->bytes + 8, sizeof(bits));
+	return bits;
+}
+
 int prefix_init(struct prefix_index *index, struct block_pool *pool,
-		const struct prefix_model *model, uint32_t key_bits)
+		const struct prefix_model *model, uint32_t n_key_bits)
 {
 	size_t n_tokens;
 	int r;
@@ -24,7 +40,7 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 	    __builtin_mul_overflow((size_t)pool->n_blocks, model->block_tokens,
 				   &n_tokens))
 		return -EINVAL;
-	r = prefix_keyer_init(&index->keyer, model, key_bits);
+	r = prefix_keyer_init(&index->keyer, model, n_key_bits);
 	if (r < 0)
 		return r;
 	index->pool = pool;
@@ -46,7 +62,8 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 	for (uint32_t i = 0; i < index->n_buckets; i++)
 		index->buckets[i] = BLOCK_NONE;
 	pool->evict.is_leaf = node_is_leaf;
-	pool->evict.leaf_data = index;
+	pool->evict.parent_of = node_parent;
+	pool->evict.index = index;
 	return 0;
 }
 
@@ -54,7 +71,8 @@ void prefix_deinit(struct prefix_index *index)
 {
 	if (index->pool) {
 		index->pool->evict.is_leaf = NULL;
-		index->pool->evict.leaf_data = NULL;
+		index->pool->evict.parent_of = NULL;
+		index->pool->evict.index = NULL;
 	}
 	prefix_keyer_deinit(&index->keyer);
 	free(index->nodes);
@@ -165,6 +183,7 @@ uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
 	if (id == BLOCK_NONE)
 		return id;
 	block_pool_ref(index->pool, id);
+	evict_touch(&index->pool->evict, id);
 	index->counters.hit_tokens += index->block_tokens;
 	if (block_pool_get(index->pool, id)->owner != chain->owner)
 		index->counters.shared_hit_tokens += index->block_tokens;
@@ -224,6 +243,7 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 	if (parent != BLOCK_NONE)
 		index->nodes[parent].n_children++;
 	index->n_nodes++;
+	evict_admit(&index->pool->evict, id, key_bits(key));
 	index->counters.published_blocks++;
 	return 0;
 }
@@ -261,6 +281,7 @@ uint32_t prefix_evict(struct prefix_index *index, uint32_t n)
 			break;
 		assert(block_pool_get(index->pool, id)->state == BLOCK_CACHED);
 		assert(!index->nodes[id].n_children);
+		evict_forget(&index->pool->evict, id, key_bits(&index->nodes[id].key));
 		node_unlink(index, id);
 	}
 	index->counters.evicted_blocks += done;

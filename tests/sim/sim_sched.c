@@ -169,7 +169,9 @@ static void sim_init(struct sim *sim, uint64_t seed)
 		q->max_running = rnd(sim, 2) ? 1 + rnd(sim, 4) : 0;
 		q->max_waiting = rnd(sim, 2) ? 1 + rnd(sim, 8) : 0;
 	}
-	ck_assert_int_eq(block_pool_init(&sim->pool, sim->n_blocks, &evict_lru), 0);
+	ck_assert_int_eq(block_pool_init(&sim->pool, sim->n_blocks,
+					 rnd(sim, 3) ? &evict_adaptive : &evict_lru),
+			 0);
 	ck_assert_int_eq(
 		prefix_init(&sim->index, &sim->pool, &model, rnd(sim, 3) ? 256 : 3), 0);
 	ck_assert_int_eq(sched_new(&sim->config, &sim->pool, &sim->index, &sim->sched),

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/cache/evict.h"
+
+#include <assert.h>
+
+static struct evict_ghost *ghost_place(struct evict *evict, uint64_t key)
+{
+	return &evict->ghosts[(uint32_t)(key >> 32) & (evict->n_ghosts - 1)];
+}
+
+/* Whether it is one of the last n_blocks that went. */
+static bool ghost_valid(const struct evict *evict, const struct evict_ghost *ghost)
+{
+	return ghost->when && evict->n_evicted - ghost->when < evict->n_blocks;
+}
+
+static void adaptive_insert(struct evict *evict, uint32_t id)
+{
+	uint32_t parent;
+
+	if (evict->blocks[id].list == EVICT_OFTEN && evict->parent_of) {
+		parent = evict->parent_of(evict->index, id);
+		if (parent != EVICT_NONE && !evict_contains(evict, parent))
+			evict->blocks[parent].list = EVICT_OFTEN;
+	}
+	evict_list_append(evict, evict->blocks[id].list, id);
+}
+
+static uint32_t adaptive_pick(struct evict *evict)
+{
+	uint32_t once = evict_list_first(evict, EVICT_ONCE);
+	uint32_t often = evict_list_first(evict, EVICT_OFTEN);
+
+	if (often == EVICT_NONE)
+		return once;
+	if (once != EVICT_NONE && (evict->n_listed[EVICT_ONCE] > evict->target ||
+				   !evict->is_leaf(evict->index, often)))
+		return once;
+	return often;
+}
+
+/*
+ * How far one mistake moves the target. Where `once` has lost more blocks than `often`, a
+ * mistake with one of the few of `often` weighs more, and the other way round.
+ */
+static uint32_t step_of(uint32_t other, uint32_t own)
+{
+	return own && other > own ? other / own : 1;
+}
+
+static void adaptive_admit(struct evict *evict, uint32_t id, uint64_t key)
+{
+	struct evict_ghost *ghost = ghost_place(evict, key);
+	uint32_t once = evict->n_ghosts_of[EVICT_ONCE];
+	uint32_t often = evict->n_ghosts_of[EVICT_OFTEN];
+	uint32_t step;
+
+	evict->blocks[id] = (struct evict_block){.list = EVICT_ONCE};
+	if (ghost->key != (uint32_t)key || !ghost_valid(evict, ghost))
+		return;
+	evict->blocks[id].list = EVICT_OFTEN;
+	if (ghost->list == EVICT_ONCE) {
+		step = step_of(often, once);
+		evict->target = evict->n_blocks - evict->target > step
+					? evict->target + step
+					: evict->n_blocks;
+	} else {
+		step = step_of(once, often);
+		evict->target = evict->target > step ? evict->target - step : 0;
+	}
+	ghost->when = 0;
+}
+
+static void adaptive_touch(struct evict *evict, uint32_t id)
+{
+	assert(!evict_contains(evict, id));
+	evict->blocks[id].list = EVICT_OFTEN;
+}
+
+static void adaptive_forget(struct evict *evict, uint32_t id, uint64_t key)
+{
+	uint8_t list = evict->blocks[id].list;
+
+	if (!++evict->n_evicted)
+		evict->n_evicted = 1;
+	/* a share that fades with the pool's size is as good as an exact count */
+	if (++evict->n_ghosts_of[list] > evict->n_blocks / 2) {
+		evict->n_ghosts_of[EVICT_ONCE] /= 2;
+		evict->n_ghosts_of[EVICT_OFTEN] /= 2;
+	}
+	*ghost_place(evict, key) = (struct evict_ghost){
+		.key = (uint32_t)key,
+		.when = evict->n_evicted,
+		.list = list,
+	};
+}
+
+const struct evict_policy evict_adaptive = {
+	.name = "adaptive",
+	.insert = adaptive_insert,
+	.remove = evict_list_remove,
+	.pick = adaptive_pick,
+	.admit = adaptive_admit,
+	.touch = adaptive_touch,
+	.forget = adaptive_forget,
+};
