@@ -14,13 +14,21 @@
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
+#include "tests/kern/dequant.h"
 
-enum { MAX_SEQS = 3, LAYERS = 2, LAYER = 1 };
+enum { MAX_SEQS = 3, LAYERS = 2, LAYER = 1, N_BLOCKS = 256, N_TAILS = 70 };
+
+/* Where run_steps() puts block number n of all: scattered. */
+static uint32_t block_id(uint32_t n)
+{
+	return (n * 37 + 11) % N_BLOCKS;
+}
 
 struct shape {
 	uint32_t hd, n_heads, n_kv, bt, rope_dims;
 	enum kv_rope_mode mode;
 	uint32_t n_seqs, len[MAX_SEQS];
+	enum kv_format k, v;
 };
 
 struct world {
@@ -46,11 +54,11 @@ static bool world_open(struct world *w, const struct ck *ck, const struct shape 
 	w->be = kv_backend_cpu();
 	if (w->be->open(&opt, &w->dev) < 0 || w->be->stream_open(w->dev, &w->st) < 0)
 		return false;
-	if (kv_layout_init(&w->layout, 0, 0, LAYERS, s->n_kv, s->hd, s->bt) < 0)
+	if (kv_layout_init(&w->layout, s->k, s->v, LAYERS, s->n_kv, s->hd, s->bt) < 0)
 		return false;
-	if (w->be->pool_open(w->dev, &w->layout, 256, 0, fd, 0, &w->pool) < 0)
+	if (w->be->pool_open(w->dev, &w->layout, N_BLOCKS, N_TAILS, fd, 0, &w->pool) < 0)
 		return false;
-	memset(w->be->pool_base(w->pool), 0xff, 256 * w->layout.block_bytes);
+	memset(w->be->pool_base(w->pool), 0xff, N_BLOCKS * w->layout.block_bytes);
 	return w->be->rope_new(w->dev, &rp, &w->rope) == 0;
 }
 
@@ -79,7 +87,7 @@ static void run_steps(struct world *w, const struct shape *s, const float *qkv,
 		base[i] = i ? base[i - 1] + s->len[i - 1] : 0;
 		off[i] = n_blocks;
 		for (uint32_t b = 0; b < n; b++, n_blocks++)
-			blocks[n_blocks] = (n_blocks * 37 + 11) % 256; /* scattered */
+			blocks[n_blocks] = block_id(n_blocks);
 	}
 	for (uint32_t turn = 0;; turn++) {
 		struct kv_batch_entry e[MAX_SEQS];
@@ -94,8 +102,12 @@ static void run_steps(struct world *w, const struct shape *s, const float *qkv,
 			if (n == 0)
 				continue;
 			e[b.n_entries++] =
-				(struct kv_batch_entry){b.n_rows, n, done[i], off[i],
-							(s->len[i] + s->bt - 1) / s->bt};
+				(struct kv_batch_entry){b.n_rows,
+							n,
+							done[i],
+							off[i],
+							(s->len[i] + s->bt - 1) / s->bt,
+							N_TAILS - 1 - 2 * i};
 			b.n_rows += n;
 		}
 		if (b.n_rows == 0)
@@ -204,6 +216,92 @@ static void in_double(const struct shape *s, const float *qkv, const float *rota
 	}
 }
 
+/* K and V of position t as a row at position pos sees them, in double, unrotated. */
+static void row_seen(const struct world *w, const struct shape *s, const float *qkv,
+		     const float *rotated, uint32_t base, uint32_t block0, uint32_t kh,
+		     uint32_t t, uint32_t pos, double *k, double *v)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, hd = s->hd;
+	const float *kf = rotated + (size_t)(base + t) * row + (s->n_heads + kh) * hd;
+	const float *vf =
+		qkv + (size_t)(base + t) * row + (s->n_heads + s->n_kv + kh) * hd;
+	const struct kv_layout *l = &w->layout;
+	double x[KV_HEAD_DIM_MAX], k_top = 0, v_top = 0;
+	struct dq_planes p;
+
+	if (kv_layout_needs_tail(l) && t / s->bt == pos / s->bt) {
+		for (uint32_t d = 0; d < hd; d++) {
+			k[d] = kf[d];
+			v[d] = vf[d];
+		}
+		return;
+	}
+	p = dq_planes(l,
+		      (uint8_t *)w->be->pool_base(w->pool) +
+			      block_id(block0 + t / s->bt) * l->block_bytes,
+		      LAYER, kh);
+	dq_k(l, &p, t % s->bt, x);
+	memcpy(k, x, hd * sizeof(*x));
+	if (kv_layout_k_rotated(l))
+		dq_rotate(x, k, hd, 1);
+	dq_v(l, &p, t % s->bt, x);
+	memcpy(v, x, hd * sizeof(*x));
+	if (kv_layout_v_rotated(l))
+		dq_rotate(x, v, hd, 1);
+	/* What was written is what went in. A rotated vector's largest is below its length. */
+	for (uint32_t d = 0; d < hd; d++) {
+		k_top += (double)kf[d] * kf[d];
+		v_top += (double)vf[d] * vf[d];
+	}
+	for (uint32_t d = 0; d < hd; d++) {
+		ck_near("k in the pool", k[d], kf[d], dq_tolerance(s->k, sqrt(k_top)), 0);
+		ck_near("v in the pool", v[d], vf[d], dq_tolerance(s->v, sqrt(v_top)), 0);
+	}
+}
+
+/* Attention in double over what the pool holds. Rounding of queries and weights to 15 bits, and
+ * of open blocks to halves, stays far below the tolerance, a code in a wrong place does not. */
+static void codes_in_double(const struct world *w, const struct shape *s,
+			    const float *qkv, const float *rotated, const float *out)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
+	static double k[1024][KV_HEAD_DIM_MAX], v[1024][KV_HEAD_DIM_MAX];
+	uint32_t base = 0, block0 = 0;
+	double score[1024];
+
+	for (uint32_t i = 0; i < s->n_seqs; i++) {
+		for (uint32_t pos = 0; pos < s->len[i]; pos += 1 + s->len[i] / 7) {
+			const float *r = rotated + (size_t)(base + pos) * row;
+			uint32_t h = ck_below(s->n_heads),
+				 kh = h / (s->n_heads / s->n_kv);
+			double max = -INFINITY, sum = 0;
+
+			for (uint32_t t = 0; t <= pos; t++) {
+				row_seen(w, s, qkv, rotated, base, block0, kh, t, pos,
+					 k[t], v[t]);
+				score[t] = 0;
+				for (uint32_t d = 0; d < s->hd; d++)
+					score[t] += (double)r[h * s->hd + d] * k[t][d] /
+						    sqrt(s->hd);
+				max = fmax(max, score[t]);
+			}
+			for (uint32_t t = 0; t <= pos; t++)
+				sum += score[t] = exp(score[t] - max);
+			for (uint32_t d = 0; d < s->hd; d++) {
+				double o = 0;
+
+				for (uint32_t t = 0; t <= pos; t++)
+					o += score[t] / sum * v[t][d];
+				ck_near("attention",
+					out[(size_t)(base + pos) * orow + h * s->hd + d],
+					o, 3e-3, 1e-3);
+			}
+		}
+		base += s->len[i];
+		block0 += (s->len[i] + s->bt - 1) / s->bt;
+	}
+}
+
 static void check_steps(const struct ck *ck, const struct shape *s)
 {
 	static const uint32_t steps[] = {1000, 1, 7, 64, 250};
@@ -223,10 +321,15 @@ static void check_steps(const struct ck *ck, const struct shape *s)
 			bool first = threads == 1 && i == 0;
 			struct world w;
 
-			ck_context("head_dim %u heads %u/%u block_tokens %u rope %u/%d: "
-				   "%u threads, steps of %u",
-				   s->hd, s->n_heads, s->n_kv, s->bt, s->rope_dims,
-				   s->mode, threads, steps[i]);
+			ck_context("k=%s,v=%s head_dim %u heads %u/%u block_tokens %u "
+				   "rope %u/%d: %u threads, steps of %u",
+				   kv_format_name(s->k), kv_format_name(s->v), s->hd,
+				   s->n_heads, s->n_kv, s->bt, s->rope_dims, s->mode,
+				   threads, steps[i]);
+			/* One cutting on one number of threads, for the formats beyond fp16:
+			 * what threads share is the same code for all. */
+			if (s->k + s->v > 0 && !first && i % 3 != threads - 1)
+				continue;
 			if (ck->quick && (threads == 3 || (steps[i] == 1 && n > 100)))
 				continue;
 			if (!world_open(&w, ck, s, threads, -1)) {
@@ -235,13 +338,109 @@ static void check_steps(const struct ck *ck, const struct shape *s)
 			}
 			run_steps(&w, s, qkv, first ? want : got, steps[i],
 				  first ? rotated : NULL);
-			world_close(&w);
-			if (first)
+			if (first && s->k == KV_FORMAT_FP16 && s->v == KV_FORMAT_FP16)
 				in_double(s, qkv, rotated, want);
-			else
+			else if (first)
+				codes_in_double(&w, s, qkv, rotated, want);
+			world_close(&w);
+			if (!first)
 				ck_same("out", got, want, (size_t)n * orow);
 		}
 	}
+	ck_release_all();
+}
+
+/* --- entries that share blocks ------------------------------------------------------ */
+
+enum { MAX_SHARING = 64 };
+
+/* Rows through one layer; x[n_rows][row], y[n_rows][orow] or NULL to write K and V only. */
+static void run_batch(struct world *w, const struct shape *s, const struct kv_batch *b,
+		      float *x, float *y)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
+	struct kv_qkv q = {
+		x,         row, 0, s->n_heads * s->hd, (s->n_heads + s->n_kv) * s->hd,
+		s->n_heads};
+	struct kv_attention a = {x, y, row, orow, s->n_heads, 1 / sqrtf((float)s->hd)};
+
+	CK(w->be->batch_load(w->st, b) == 0);
+	CK(w->be->rope_kv_write(w->st, w->rope, w->pool, LAYER, &q) == 0);
+	CK(!y || w->be->attention(w->st, w->pool, LAYER, &a) == 0);
+}
+
+/*
+ * n entries share prefix positions, the odd ones only all but the last span of them, where they
+ * have blocks of their own; then each has own positions up to len, of which the last rows are
+ * run alone, and all entries together. Bits are equal; the counter shows what was read.
+ */
+static void check_sharing(const struct ck *ck, const struct shape *s, uint32_t n,
+			  uint32_t prefix, uint32_t own, uint32_t rows, uint32_t threads)
+{
+	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
+	uint32_t per_seq = (prefix + own + s->bt - 1) / s->bt, next = 0, shared_spans;
+	uint32_t *blocks = ck_alloc((size_t)n * per_seq * 4);
+	uint32_t common[2] = {prefix / s->bt, (prefix - KV_SPAN) / s->bt};
+	float *x = ck_alloc((size_t)(prefix + own) * row * 4), *want, *got, *xs, *y;
+	struct kv_batch_entry e[MAX_SHARING];
+	struct kv_batch b = {.entries = e, .n_blocks = n * per_seq, .blocks = blocks};
+	struct kv_attention_counts before, after;
+	struct world w;
+
+	ck_context("sharing k=%s,v=%s head_dim %u heads %u/%u: %u entries of %u + %u, %u "
+		   "rows, %u threads",
+		   kv_format_name(s->k), kv_format_name(s->v), s->hd, s->n_heads, s->n_kv,
+		   n, prefix, own, rows, threads);
+	want = ck_alloc((size_t)n * rows * orow * 4);
+	got = ck_alloc((size_t)n * rows * orow * 4);
+	xs = ck_alloc((size_t)n * rows * row * 4);
+	y = ck_alloc((size_t)rows * row * 4);
+	if (!world_open(&w, ck, s, threads, -1)) {
+		ck_fail("open");
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < per_seq; k++)
+			blocks[i * per_seq + k] =
+				i > 0 && k < common[i % 2] ? blocks[k] : block_id(next++);
+	CK(next <= N_BLOCKS);
+	ck_fill(x, (size_t)(prefix + own) * row, CK_NORMAL);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t pos0 = i == 0 ? 0 : common[i % 2] * s->bt;
+		struct kv_batch_entry all = {
+			0, prefix + own - rows - pos0, pos0, i * per_seq, per_seq, i};
+
+		b.n_entries = 1;
+		b.n_rows = all.n_rows;
+		b.entries = &all;
+		run_batch(&w, s, &b, x + (size_t)pos0 * row, NULL);
+		/* The rows of interest, different for each entry; alone first. */
+		ck_fill(xs + (size_t)i * rows * row, (size_t)rows * row, CK_NORMAL);
+		memcpy(y, xs + (size_t)i * rows * row, (size_t)rows * row * 4);
+		e[i] = (struct kv_batch_entry){i * rows,    rows,    prefix + own - rows,
+					       i * per_seq, per_seq, i};
+		all = e[i];
+		all.row0 = 0;
+		b.n_rows = rows;
+		/* Once more is the same: what the step writes, it may write again. */
+		run_batch(&w, s, &b, y, want + (size_t)i * rows * orow);
+		ck_fill(x + (size_t)prefix * row, (size_t)own * row, CK_NORMAL);
+	}
+	b.n_entries = n;
+	b.n_rows = n * rows;
+	b.entries = e;
+	w.be->attention_counts(w.st, &before);
+	run_batch(&w, s, &b, xs, got);
+	w.be->attention_counts(w.st, &after);
+	ck_same("out", got, want, (size_t)n * rows * orow);
+	/* Full spans of the prefix are read once, the last one by each odd entry. */
+	after.spans_needed -= before.spans_needed;
+	after.spans_read -= before.spans_read;
+	shared_spans = (prefix / KV_SPAN - 1) * (n - 1) + (n + 1) / 2 - 1;
+	CK(after.spans_needed ==
+	   (uint64_t)n * s->n_kv * ((prefix + own - 1) / KV_SPAN + 1));
+	CK(after.spans_needed - after.spans_read == (uint64_t)shared_spans * s->n_kv);
+	world_close(&w);
 	ck_release_all();
 }
 
@@ -439,16 +638,60 @@ void check_backend(const struct ck *ck)
 		{256, 3, 1, 16, 256, KV_ROPE_NORMAL, 1, {70}},
 	};
 
+	static const struct shape coded[] = {
+		{64, 9, 3, 16, 64, KV_ROPE_NORMAL, 3, {530, 17, 256}},
+		{128, 4, 2, 32, 128, KV_ROPE_NEOX, 2, {300, 33}},
+		{80, 15, 1, 16, 80, KV_ROPE_NORMAL, 2, {290, 1}},
+		{96, 2, 2, 16, 96, KV_ROPE_NORMAL, 1, {60}},
+		{112, 2, 1, 32, 112, KV_ROPE_NORMAL, 1, {97}},
+		{192, 2, 2, 16, 192, KV_ROPE_NORMAL, 1, {60}},
+		{256, 3, 1, 16, 256, KV_ROPE_NORMAL, 1, {70}},
+	};
+	static const struct shape sharing[] = {
+		{64, 9, 3, 16, 64, KV_ROPE_NORMAL, 0},
+		{16, 26, 2, 32, 16, KV_ROPE_NORMAL, 0},
+	};
+	/* Thirty entries of 64 heads put more aside than one window holds. */
+	static const struct shape window = {256, 64, 1, 32, 256, KV_ROPE_NORMAL, 0};
+
 	check_features(ck);
 	check_small_ops(ck);
 	check_linear_rows(ck);
 	if (ck->quick) {
-		const struct shape small = {16, 2,       1, 16, 16, KV_ROPE_NORMAL,
-					    2,  {40, 20}};
+		struct shape small = {16, 2, 1, 16, 16, KV_ROPE_NORMAL, 2, {40, 20}};
 
-		check_steps(ck, &small);
+		for (int f = 0; f < KV_FORMAT_N; f++) {
+			small.k = small.v = f;
+			check_steps(ck, &small);
+			small.n_seqs = 2;
+		}
 		return;
 	}
+	for (size_t i = 0; i < sizeof(coded) / sizeof(coded[0]); i++) {
+		/* The small shapes with all pairs, the others with one format for both. */
+		for (int pair = 1; pair < KV_FORMAT_N * KV_FORMAT_N; pair++) {
+			struct shape s = coded[i];
+
+			s.k = pair / KV_FORMAT_N;
+			s.v = pair % KV_FORMAT_N;
+			if (s.k == s.v || s.len[0] < 100)
+				check_steps(ck, &s);
+		}
+	}
+	for (int f = 0; f < KV_FORMAT_N; f++) {
+		for (uint32_t threads = 1; threads <= 2; threads++) {
+			for (size_t i = 0; i < 2; i++) {
+				struct shape s = sharing[i];
+
+				s.k = s.v = f;
+				check_sharing(ck, &s, 7, 512, 40, 1, threads);
+				check_sharing(ck, &s, 2, 768, 270, 1, threads);
+			}
+		}
+	}
+	check_sharing(ck, &sharing[0], 5, 512, 40, 3, 2);
+	if (ck->below.act)
+		check_sharing(ck, &window, 30, 2304, 10, 1, 2);
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		check_steps(ck, &shapes[i]);
 }
