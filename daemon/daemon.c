@@ -112,8 +112,8 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 			 daemon->sessions.n_sessions);
 	else
 		snprintf(text, sizeof(text),
-			 "%s, %llu/%llu blocks used, %u clients, %.1f%% hit",
-			 daemon->engine.info.name,
+			 "%s on %s, %llu/%llu blocks used, %u clients, %.1f%% hit",
+			 daemon->engine.info.name, s.backend,
 			 (unsigned long long)(s.blocks_total - s.blocks_free),
 			 (unsigned long long)s.blocks_total, daemon->sessions.n_sessions,
 			 s.queried_tokens
@@ -338,8 +338,10 @@ int daemon_run(struct daemon *daemon)
 		return r;
 	}
 	/* For whoever started it by hand; scripts wait for this line. */
-	printf("socket: %s\n", daemon->config->daemon.socket);
-	fflush(stdout);
+	if (!daemon->listener.activated) {
+		printf("socket: %s\n", daemon->config->daemon.socket);
+		fflush(stdout);
+	}
 	log_event(LOG_NOTICE, LOG_FIELDS(.message_id = MSGID_STARTED),
 		  "serving %s on %s with %s",
 		  daemon->engine.model ? daemon->engine.info.name : "no model",

@@ -37,7 +37,7 @@ struct daemon {
 	struct loop_timer watchdog, status;
 	uint64_t watchdog_ns; /* how long a step may stand still */
 	bool stalled;
-	char status_text[128];
+	char status_text[256];
 };
 
 /**

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sysexits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/config.h"
@@ -22,6 +23,9 @@
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "daemon/sandbox.h"
+
+/* Longer than StartLimitIntervalSec= divided by StartLimitBurst= in kvd.service. */
+#define RETRY_PAUSE_S 4
 
 enum {
 	EXIT_USAGE = 2,
@@ -185,14 +189,36 @@ static int selftest_sandbox(void)
 	return n_permitted ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/*
+ * Under a service manager a daemon that cannot start is started again at once, as it has
+ * to be after a crash. What it lacks, a device or a file system that comes late, will take
+ * longer: with this pause the manager's limit of attempts is never reached. A request to
+ * stop ends it.
+ */
+static void pause_before_retry(void)
+{
+	const struct timespec pause = {.tv_sec = RETRY_PAUSE_S};
+	sigset_t stop;
+
+	if (!getenv("NOTIFY_SOCKET"))
+		return;
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	(void)sigtimedwait(&stop, NULL, &pause);
+}
+
 static int run(struct config *config, struct arguments *args)
 {
 	struct daemon *daemon;
 	int r;
 
 	r = daemon_new(&daemon, config, reload, args);
-	if (r)
-		return EXIT_FAILURE; /* daemon_new() has said why */
+	if (r) {
+		pause_before_retry(); /* daemon_new() has said why */
+		return EXIT_FAILURE;
+	}
 	r = daemon_run(daemon);
 	daemon_free(daemon);
 	return r ? EXIT_FAILURE : EXIT_SUCCESS;
