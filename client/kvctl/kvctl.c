@@ -263,7 +263,7 @@ int kvctl_fail(const char *what, int error)
 }
 
 /* Whoever may open the administrators' socket wants its rights. */
-static const char *default_socket(void)
+const char *kvctl_default_socket(void)
 {
 	const char *env = getenv(KVD_SOCKET_ENV);
 
@@ -277,7 +277,7 @@ int kvctl_connect(const struct kvctl *ctl, struct kvc_client **ret_client)
 	struct kvc_connect_opts opts = KVC_OPTS_INIT(struct kvc_connect_opts);
 	int r;
 
-	opts.socket_path = ctl->socket_path ? ctl->socket_path : default_socket();
+	opts.socket_path = ctl->socket_path ? ctl->socket_path : kvctl_default_socket();
 	opts.client_name = "kvctl";
 	r = kvc_connect(ret_client, &opts);
 	if (r < 0) {

@@ -70,6 +70,9 @@ double kvctl_parse_f64(const char *what, const char *text, double min, double ma
 char *kvctl_read_text(const char *argument, size_t *ret_len);
 char *kvctl_read_file(const char *path, size_t *ret_len);
 
+/* The socket where none was named: NULL for the library's choice. */
+const char *kvctl_default_socket(void);
+
 /* Connects. Return: 0, or the exit code after saying why not. */
 int kvctl_connect(const struct kvctl *ctl, struct kvc_client **ret_client);
 
@@ -90,5 +93,7 @@ int cmd_generate(struct kvctl *ctl, int argc, char **argv);
 int cmd_tokenize(struct kvctl *ctl, int argc, char **argv);
 int cmd_score(struct kvctl *ctl, int argc, char **argv);
 int cmd_latency(struct kvctl *ctl, int argc, char **argv);
+int cmd_model(struct kvctl *ctl, int argc, char **argv);
+int cmd_complete(struct kvctl *ctl, int argc, char **argv);
 
 #endif

@@ -57,7 +57,19 @@ static const struct verb verbs[] = {
 	 "      --count N        how many round trips (default 1000)\n"
 	 "      --interval MS    wait between them, so that both sides fall asleep\n"
 	 "\nExamples:\n  kvctl latency\n  kvctl latency --count 100 --interval 20\n"},
+	{"model", cmd_model, "fetch [--from FILE] [--folder D] [--no-config]",
+	 "Fetch the default model, check it, and name it in the configuration",
+	 "\nOptions:\n"
+	 "      --from FILE      the model, or its Python package, that is already here\n"
+	 "      --folder D       put it there (default /var/lib/kvd/models)\n"
+	 "      --no-config      write nothing below /etc/kvd\n"
+	 "\nExample:\n  sudo kvctl model fetch && sudo systemctl restart kvd\n"},
 };
+
+/* For the shells: in no list. */
+static const struct verb hidden = {"__complete", cmd_complete, "WHAT",
+				   "Print names for the completion of command lines",
+				   "\nWHAT is models or domains.\n"};
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
 
@@ -103,6 +115,11 @@ int main(int argc, char **argv)
 		ctl.verb = &verbs[v];
 		optind = 0;
 		return kvctl_finish(ctl.verb->run(&ctl, argc - i, argv + i));
+	}
+	if (!strcmp(argv[i], hidden.name)) {
+		ctl.verb = &hidden;
+		optind = 0;
+		return kvctl_finish(cmd_complete(&ctl, argc - i, argv + i));
 	}
 	kvctl_usage_error("unknown verb '%s'; 'kvctl --help' lists them", argv[i]);
 }
