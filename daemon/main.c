@@ -266,6 +266,10 @@ int main(int argc, char **argv)
 	r = parse_arguments(argc, argv, &args);
 	if (r < 0)
 		r = args.selftest ? selftest_sandbox() : act(&config, &args);
+	/* The journal learns the unit of a sender by looking at its process, which must not
+	 * be gone by then: or journalctl -u would not show why it failed. */
+	if (r != EXIT_SUCCESS && getenv("JOURNAL_STREAM"))
+		usleep(100000);
 	log_close();
 	config_deinit(&config);
 	free(args.options);
