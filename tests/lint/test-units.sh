@@ -9,7 +9,7 @@ command -v systemd-analyze >/dev/null || exit 77
 [ "$(systemd-analyze --version | sed -n '1s/^systemd \([0-9]*\).*/\1/p')" -ge 252 ] || exit 77
 
 # Tenths: systemd-analyze counts the exposure from 0 to 100.
-score_max=4
+score_max=5
 score_gpu_max=7
 
 work=$(mktemp -d)
