@@ -37,11 +37,22 @@ struct engine_model {
 	char format_name[32]; /* as in [cache] kv_cache_dtype */
 	struct kv_pool *pool;
 	uint32_t n_blocks;
+	uint32_t n_tails; /* 0 where the layout keeps open blocks in the pool */
 	struct tokenizer *tokenizer;
 	struct chat_template *chat;
 	struct llama llama;
 	struct runner runner;
 };
+
+static size_t pool_bytes(const struct engine_model *m)
+{
+	return m->n_blocks * m->layout.block_bytes;
+}
+
+static size_t tail_bytes(const struct engine_model *m)
+{
+	return m->n_tails * m->layout.tail_bytes;
+}
 
 static int fail(char *error, size_t size, int code, const char *text)
 {
@@ -227,10 +238,18 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 		return -EINVAL;
 	}
 	m->n_blocks = (uint32_t)n_blocks;
-	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, 0, -1, 0, &m->pool);
+	/* one for each sequence that may run, as the scheduler hands them out */
+	if (kv_layout_needs_tail(&m->layout))
+		m->n_tails = config->scheduler.max_num_seqs;
+	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, m->n_tails, -1, 0,
+				  &m->pool);
 	if (r)
 		return fail(error, size, r,
-			    "cannot get the memory of [cache] kv_cache_memory");
+			    m->n_tails ? "cannot get the memory of [cache] "
+					 "kv_cache_memory, and of one open block for "
+					 "each of [scheduler] max_num_seqs"
+				       : "cannot get the memory of [cache] "
+					 "kv_cache_memory");
 	r = block_pool_init(&engine->pool, m->n_blocks, &evict_adaptive);
 	if (r)
 		return fail(error, size, r, "cannot make the block pool");
@@ -423,14 +442,14 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 	if (!r)
 		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),
 			  "model %s ready on %s with %u threads: %zu MiB of weights, %u "
-			  "blocks of %u tokens (%llu MiB)",
+			  "blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
+			  "blocks)",
 			  engine->info.name, engine->model->backend_name,
 			  engine->model->props.n_threads,
 			  engine->model->llama.weight_bytes >> 20,
 			  engine->model->n_blocks, engine->info.block_tokens,
-			  (unsigned long long)engine->model->n_blocks *
-					  engine->info.block_bytes >>
-				  20);
+			  engine->model->format_name, pool_bytes(engine->model) >> 20,
+			  tail_bytes(engine->model) >> 20);
 	return r;
 }
 
@@ -486,6 +505,7 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 	proto_set_string(stats->backend, sizeof(stats->backend), m->backend_name);
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
 			 m->format_name);
-	stats->pool_bytes = (uint64_t)m->n_blocks * m->layout.block_bytes;
+	stats->pool_bytes = pool_bytes(m);
+	stats->tail_bytes = tail_bytes(m);
 	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
 }

@@ -157,6 +157,7 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 			.pos0 = e->pos0,
 			.block_off = e->block_off,
 			.n_blocks = e->n_blocks,
+			.tail = e->tail,
 		};
 	}
 	for (uint32_t i = 0; i < plan->n_outputs; i++) {
