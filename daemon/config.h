@@ -31,6 +31,14 @@ struct config_kv_dtype {
 	int k, v;
 };
 
+/* What is done with a model that int4 would spoil. */
+enum config_kv_quality {
+	CONFIG_QUALITY_FALLBACK, /* int8 in place of int4 */
+	CONFIG_QUALITY_REFUSE,
+	CONFIG_QUALITY_WARN,
+	CONFIG_QUALITY_OFF, /* not looked at */
+};
+
 enum config_isa {
 	CONFIG_ISA_AUTO, /* the best that the CPU offers */
 	CONFIG_ISA_C,
@@ -68,6 +76,7 @@ struct config {
 	} model;
 	struct {
 		struct config_kv_dtype kv_cache_dtype;
+		int kv_quality_check;          /* enum config_kv_quality */
 		uint32_t block_size;           /* tokens: 16 or 32 */
 		uint64_t kv_cache_memory;      /* bytes */
 		double gpu_memory_utilization; /* 0: not used */

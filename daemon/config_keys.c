@@ -58,6 +58,14 @@ static const struct config_choice kv_dtypes[] = {
 	{NULL},
 };
 
+static const struct config_choice kv_qualities[] = {
+	{"fallback", CONFIG_QUALITY_FALLBACK},
+	{"refuse", CONFIG_QUALITY_REFUSE},
+	{"warn", CONFIG_QUALITY_WARN},
+	{"off", CONFIG_QUALITY_OFF},
+	{NULL},
+};
+
 static const struct config_choice block_sizes[] = {
 	{"16", 16},
 	{"32", 32},
@@ -255,6 +263,17 @@ const struct config_key config_keys[] = {
 		.help = "How keys and values are stored: one format for both, or one for each.\n"
 			"int8 takes half the memory of fp16 and int4 less than a third. auto is\n"
 			"fp16, fp8 is fp8_e4m3.",
+	},
+	{
+		.name = "kv_quality_check",
+		.section = "cache",
+		.type = CONFIG_CHOICE,
+		.offset = offsetof(struct config, cache.kv_quality_check),
+		.default_text = "fallback",
+		.choices = kv_qualities,
+		.help = "What to do when int4 would spoil the answers of the model, which a short\n"
+			"run at the start shows: use int8 in its place, refuse to start, or warn.\n"
+			"off leaves the run out.",
 	},
 	{
 		.name = "block_size",

@@ -11,6 +11,7 @@
 
 #include "daemon/config.h"
 #include "daemon/engine.h"
+#include "daemon/engine_layout.h"
 #include "daemon/log.h"
 #include "daemon/model/chat.h"
 #include "daemon/model/gguf.h"
@@ -184,50 +185,17 @@ static int open_text(struct engine *engine, struct engine_model *m,
 	return 0;
 }
 
-/* "int8", or "k=int8,v=int4" as the configuration has it. */
-static void name_format(struct engine_model *m)
-{
-	const char *k = kv_format_name(m->layout.k_format);
-	const char *v = kv_format_name(m->layout.v_format);
-
-	if (m->layout.k_format == m->layout.v_format)
-		snprintf(m->format_name, sizeof(m->format_name), "%s", k);
-	else
-		snprintf(m->format_name, sizeof(m->format_name), "k=%s,v=%s", k, v);
-}
-
-/* The numbers behind a shape that no block can have; @code is kv_layout_init()'s. */
-static int refuse_layout(const struct engine *engine, const struct engine_model *m,
-			 int code, char *error, size_t size)
-{
-	const struct llama_params *p = &m->llama.params;
-
-	if (code == -ENOTSUP)
-		snprintf(error, size,
-			 "[cache] kv_cache_dtype: this build cannot store it with a "
-			 "head_dim of %u and a block_size of %u; use fp16",
-			 p->head_dim, engine->config->cache.block_size);
-	else
-		snprintf(error, size,
-			 "the KV cache has no block for %u layers of %u KV heads of %u",
-			 p->n_layers, p->n_kv_heads, p->head_dim);
-	return code;
-}
-
 static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 		     size_t size)
 {
 	const struct config *config = engine->config;
-	const struct llama_params *p = &m->llama.params;
 	uint64_t n_blocks;
 	int r;
 
-	r = kv_layout_init(&m->layout, (enum kv_format)config->cache.kv_cache_dtype.k,
-			   (enum kv_format)config->cache.kv_cache_dtype.v, p->n_layers,
-			   p->n_kv_heads, p->head_dim, config->cache.block_size);
+	r = engine_layout(config, &m->llama, m->tokenizer, &m->layout, error, size);
 	if (r)
-		return refuse_layout(engine, m, r, error, size);
-	name_format(m);
+		return r;
+	engine_layout_name(&m->layout, m->format_name, sizeof(m->format_name));
 	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
 	if (n_blocks < 1 || n_blocks > INT32_MAX) {
 		snprintf(error, size,

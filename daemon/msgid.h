@@ -32,6 +32,7 @@
 #define MSGID_SANDBOX_WEAK     "9d6f5c029f224c42b9876c0100f672f3"
 #define MSGID_RLIMIT_SMALL     "ffea88df22e047cca0459196b5016074"
 #define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
+#define MSGID_FORMAT_FAR       "ddeb8a31febf4ec7a29495af4c926894"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -54,6 +55,7 @@
 	X(OUT_OF_MEMORY, "memory ran out")                                               \
 	X(SANDBOX_WEAK, "the sandbox permits what it should not")                        \
 	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
-	X(STEP_STALLED, "a step of the worker makes no progress")
+	X(STEP_STALLED, "a step of the worker makes no progress")                        \
+	X(FORMAT_FAR, "the model's answers suffer from the cache's format")
 
 #endif
