@@ -29,9 +29,9 @@ TARGETS = {"prefill": (3.0, 7.0), "decode": (1.5, 2.5)}
 
 
 class Peer:
-    def __init__(self, python, flash):
+    def __init__(self, python, flash, context=1024):
         self.name = f"llama.cpp, flash attention {'on' if flash else 'off'}"
-        self.python, self.flash = python, flash
+        self.python, self.flash, self.context = python, flash, context
         self.start(extra=1)
         try:
             self.rate("prefill", 64)
@@ -44,14 +44,17 @@ class Peer:
     def start(self, extra):
         self.process = subprocess.Popen(
             [self.python, os.path.join(HERE, "peer_llama.py"), MODEL, str(THREADS),
-             str(int(self.flash)), "1024", str(extra)],
+             str(int(self.flash)), str(self.context), str(extra)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n", "the peer did not start"
 
-    def rate(self, what, n):
-        self.process.stdin.write(f"{what} {n}\n")
+    def seconds(self, command):
+        self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        return n / float(self.process.stdout.readline())
+        return float(self.process.stdout.readline())
+
+    def rate(self, what, n):
+        return n / self.seconds(f"{what} {n}")
 
     def close(self):
         self.process.communicate()

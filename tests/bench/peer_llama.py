@@ -9,6 +9,8 @@ that show AMX, ggml dies of an illegal instruction at its first tile load.
 Reads commands on stdin and answers each with seconds, one line a command:
   prefill N   a prompt of N tokens into an empty context, in one batch
   decode N    N tokens, each fed back, after a prompt of one token
+  depth D N   the same on top of D tokens, whose time does not count
+  shared D S N   N tokens for each of S sequences, which share their first D
 Sampling is an argmax in numpy, as cheap as kvd's own.
 """
 import ctypes
@@ -18,6 +20,8 @@ import time
 
 import llama_cpp as ll
 import numpy as np
+
+MAX_SEQS = 17
 
 
 def main():
@@ -32,6 +36,10 @@ def main():
     params = ll.llama_context_default_params()
     params.n_ctx = context
     params.n_batch = params.n_ubatch = 512
+    if context > 1024:
+        params.n_seq_max = MAX_SEQS
+        if hasattr(params, "kv_unified"):
+            params.kv_unified = True  # sequences may share cells
     params.n_threads = params.n_threads_batch = threads
     if hasattr(params, "flash_attn_type"):
         params.flash_attn_type = 1 if flash else 0
@@ -46,8 +54,24 @@ def main():
         ll.llama_memory_clear(ll.llama_get_memory(ctx), True)
 
     def decode(ids):
-        array = (ll.llama_token * len(ids))(*ids)
-        assert ll.llama_decode(ctx, ll.llama_batch_get_one(array, len(ids))) == 0
+        for i in range(0, len(ids), params.n_batch):
+            part = ids[i:i + params.n_batch]
+            array = (ll.llama_token * len(part))(*part)
+            assert ll.llama_decode(ctx, ll.llama_batch_get_one(array, len(part))) == 0
+
+    def decode_all(batch, tokens, position):
+        """One token of each sequence, in one batch; the next ones."""
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, position, 1
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, i
+        assert ll.llama_decode(ctx, batch) == 0
+        return [int(np.ctypeslib.as_array(ll.llama_get_logits_ith(ctx, i),
+                                          shape=(n_vocab,)).argmax())
+                for i in range(len(tokens))]
+
+    def some(n):
+        return [rng.randrange(1000, 20000) for _ in range(n)]
 
     def best():
         logits = ll.llama_get_logits_ith(ctx, -1)
@@ -55,15 +79,26 @@ def main():
 
     print("ready", flush=True)
     for line in sys.stdin:
-        what, n = line.split()
+        what, *more, n = line.split()
         clear()
         if what == "prefill":
-            ids = [rng.randrange(1000, 20000) for _ in range(int(n))]
+            ids = some(int(n))
             begin = time.perf_counter()
             decode(ids)
             best()
+        elif what == "shared":
+            depth, n_seqs = map(int, more)
+            decode(some(depth))
+            for i in range(1, n_seqs):
+                ll.llama_memory_seq_cp(ll.llama_get_memory(ctx), 0, i, -1, -1)
+            batch = ll.llama_batch_init(n_seqs, 0, 1)
+            tokens = some(n_seqs)
+            begin = time.perf_counter()
+            for i in range(int(n)):
+                tokens = decode_all(batch, tokens, depth + i)
+            ll.llama_batch_free(batch)
         else:
-            decode([504])
+            decode(some(int(more[0])) if what == "depth" else [504])
             token = best()
             begin = time.perf_counter()
             for _ in range(int(n)):
