@@ -13,6 +13,16 @@
 		ops->gemm[KV_FORM_BYTE_HALF] = kv_gemm_byte_half_##isa;                  \
 	} while (0)
 
+/* Queries have an order of their own in each bundle: all of these come together. */
+#define ATTENTION_INT(isa)                                                               \
+	do {                                                                             \
+		ops->query = kv_query_##isa;                                             \
+		ops->scores[KV_FORMAT_INT8] = kv_scores_int8_##isa;                      \
+		ops->scores[KV_FORMAT_INT4] = kv_scores_int4_##isa;                      \
+		ops->sums[KV_FORMAT_INT8] = kv_sums_int8_##isa;                          \
+		ops->sums[KV_FORMAT_INT4] = kv_sums_int4_##isa;                          \
+	} while (0)
+
 #define FLOATS(isa)                                                                      \
 	do {                                                                             \
 		ops->gemm[KV_FORM_F32] = kv_gemm_f32_##isa;                              \
@@ -33,16 +43,19 @@
 void kv_cpu_ops_avx2(struct kv_cpu_ops *ops)
 {
 	GEMM_INT(avx2);
+	ATTENTION_INT(avx2);
 	FLOATS(avx2);
 }
 
 void kv_cpu_ops_avx512(struct kv_cpu_ops *ops)
 {
 	GEMM_INT(avx512);
+	ATTENTION_INT(avx512);
 	FLOATS(avx512);
 }
 
 void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops)
 {
 	GEMM_INT(avx512vnni);
+	ATTENTION_INT(avx512vnni);
 }

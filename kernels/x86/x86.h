@@ -15,6 +15,11 @@
 	kv_gemm_fn kv_gemm_byte_sym_##isa, kv_gemm_byte_min_##isa;                       \
 	kv_gemm_fn kv_gemm_byte_min32_##isa, kv_gemm_byte_half_##isa
 
+#define KV_DECLARE_ATTENTION_INT(isa)                                                    \
+	kv_query_fn kv_query_##isa;                                                      \
+	kv_span_fn kv_scores_int8_##isa, kv_scores_int4_##isa;                           \
+	kv_span_fn kv_sums_int8_##isa, kv_sums_int4_##isa
+
 #define KV_DECLARE_FLOAT(isa)                                                            \
 	kv_gemm_fn kv_gemm_f32_##isa, kv_gemm_f16_##isa, kv_gemm_bf16_##isa;             \
 	kv_span_fn kv_scores_fp16_##isa, kv_softmax_##isa, kv_sums_fp16_##isa;           \
@@ -28,6 +33,9 @@
 KV_DECLARE_GEMM_INT(avx2);
 KV_DECLARE_GEMM_INT(avx512);
 KV_DECLARE_GEMM_INT(avx512vnni);
+KV_DECLARE_ATTENTION_INT(avx2);
+KV_DECLARE_ATTENTION_INT(avx512);
+KV_DECLARE_ATTENTION_INT(avx512vnni);
 KV_DECLARE_FLOAT(avx2);
 KV_DECLARE_FLOAT(avx512);
 

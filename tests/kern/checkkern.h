@@ -83,6 +83,7 @@ void check_linear(const struct ck *ck);
 void check_quant(const struct ck *ck);
 void check_codes(const struct ck *ck);
 void check_attention(const struct ck *ck);
+void check_formats(const struct ck *ck);
 void check_rows(const struct ck *ck);
 void check_threads(const struct ck *ck);
 void check_backend(const struct ck *ck);

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Attention over int8 and int4 planes, written once for all bundles. A file of one bundle
+ * defines the types and primitives named here, then includes this; the sums are exact
+ * integers, and the float operations are those of kernels/cpu/ops.h, lane by lane.
+ *
+ * The signed side, 15-bit codes of queries or weights, lies in two planes of a byte per code.
+ * Dword i of the planes belongs to codes 4 i .. 4 i + 3 and is what one multiplication of
+ * the bundle takes: with VNNI four high bytes and four low ones, c = 128 high + low; else
+ * two 16-bit codes, of which the first plane has 0 and 2, the second one 1 and 3.
+ *
+ * The includer defines:
+ *   LANES              of 32 bits in a vector: 8 or 16
+ *   vint, vfloat       such vectors
+ *   struct codes       unsigned codes, four to a lane
+ *   code_load(p, n)    n >= LANES: LANES dwords at p, else the first n, the others 0
+ *   code_low, code_high(c)      its low and high nibbles as codes
+ *   code_bytes(c)      the bytes as codes
+ *   dot(a, b, c, p, q) adds c times the dwords at p and q to the lanes of a and b
+ *   dot_sum(a, b)      what the lanes of a and b amount to
+ *   split(c, p, q)     writes LANES codes to the two planes
+ *   U_DWORD(i)         where u_codes() puts codes 4 i .. 4 i + 3
+ *   u_codes()          see below
+ *   code_at(codes, n, d)        code d of the n in two planes one after the other
+ *   NV1 .. NV6, ND1 .. ND6      vectors of tokens, of dims, of a tile of 1 .. 6 queries
+ *   and the wrappers of single instructions that are used here
+ */
+#ifndef KVD_KERNELS_X86_ATTENTION_INT_H
+#define KVD_KERNELS_X86_ATTENTION_INT_H
+
+#include <math.h>
+#include <string.h>
+
+enum { INT_QUERIES = 6 }; /* at most, of one tile */
+
+struct weights {
+	_Alignas(64) uint8_t p[INT_QUERIES][KV_SPAN], q[INT_QUERIES][KV_SPAN];
+	float r[INT_QUERIES], zero[INT_QUERIES];
+};
+
+/* Lines that are needed soon: prefetching by hand, since blocks are short and lie apart. */
+INLINE void fetch(const void *p)
+{
+	_mm_prefetch(p, _MM_HINT_T0);
+}
+
+/* --- int8 scores -------------------------------------------------------------------- */
+
+INLINE void scores8_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t iv,
+			 int nv)
+{
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim, last = sp->n_code[sp->n_q - 1];
+	const uint8_t *k[8], *ahead[8], *v[8], *qc[INT_QUERIES];
+	vint a[INT_QUERIES][8], b[INT_QUERIES][8];
+	size_t step = (size_t)bt * 4;
+
+#pragma GCC unroll 8
+	for (int i = 0; i < nv; i++) {
+		uint32_t t = (iv + i) * LANES, next = t + LANES * nv;
+
+		k[i] = (const uint8_t *)sp->k[t / bt] + t % bt * 4;
+		ahead[i] = next < last ? (const uint8_t *)sp->k[next / bt] + next % bt * 4
+				       : k[i];
+		v[i] = (const uint8_t *)sp->v[t / bt] + t % bt * 4;
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++) {
+		qc[j] = sp->q_codes[q0 + j];
+#pragma GCC unroll 8
+		for (int i = 0; i < nv; i++)
+			a[j][i] = b[j][i] = zero_i();
+	}
+	for (uint32_t d = 0; d < hd; d += 4) {
+		struct codes c[8];
+		size_t at = d / 4 * step;
+
+#pragma GCC unroll 8
+		for (int i = 0; i < nv; i++) {
+			c[i] = code_bytes(code_load(k[i] + at, LANES));
+			fetch(ahead[i] + at);
+			fetch(v[i] + at);
+		}
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++)
+#pragma GCC unroll 8
+			for (int i = 0; i < nv; i++)
+				dot(&a[j][i], &b[j][i], c[i], qc[j] + d, qc[j] + hd + d);
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < nv; i++) {
+		uint32_t t = (iv + i) * LANES;
+		const uint16_t *params = (const uint16_t *)sp->k_params[t / bt] + t % bt;
+		vfloat scale = half_load(params), zero = half_load(params + bt);
+
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++) {
+			vfloat f = to_float(dot_sum(a[j][i], b[j][i]));
+
+			f = fnma_f(zero, set_f((float)sp->q_sum[q0 + j]), f);
+			f = mul_f(f, mul_f(scale, set_f(sp->q_scale[q0 + j])));
+			store_f(sp->s + (q0 + j) * KV_SPAN + t, f);
+		}
+	}
+}
+
+INLINE void scores8(const struct kv_span *sp, uint32_t q0, int nq, int nv)
+{
+	uint32_t iv = 0, n = (sp->n_code[q0 + nq - 1] + LANES - 1) / LANES;
+
+	for (; iv + nv <= n; iv += nv)
+		scores8_tile(sp, q0, nq, iv, nv);
+	for (; iv < n; iv++)
+		scores8_tile(sp, q0, nq, iv, 1);
+}
+
+/* --- queries ------------------------------------------------------------------------ */
+
+INLINE void query(const float *x, uint8_t *codes, float *ret_scale, int32_t *ret_sum,
+		  uint32_t n)
+{
+	_Alignas(64) uint8_t p[KV_HEAD_DIM_MAX], q[KV_HEAD_DIM_MAX];
+	_Alignas(64) float padded[KV_HEAD_DIM_MAX];
+	uint32_t round = (n + 15) / 16 * 16;
+	vint sum = zero_i();
+	float top, r = 0;
+
+	memcpy(padded, x, n * sizeof(float));
+	memset(padded + n, 0, (round - n) * sizeof(float));
+	top = top_of(padded, round);
+	if (!(top >= 1e-30f) || isinf(top)) {
+		memset(padded, 0, round * sizeof(float));
+		*ret_scale = top < 1e-30f ? 0 : NAN;
+	} else {
+		r = KV_CODE_TOP / top;
+		*ret_scale = top / KV_CODE_TOP;
+	}
+	for (uint32_t d = 0; d < round; d += LANES) {
+		vint c = round_i(mul_f(load_f(padded + d), set_f(r)));
+
+		sum = add_i(sum, c);
+		split(c, p + d, q + d);
+	}
+	memcpy(codes, p, n);
+	memcpy(codes + n, q, n);
+	*ret_sum = sum_i(sum);
+}
+
+/* --- int4 scores -------------------------------------------------------------------- */
+
+/* What the tokens of each block have in common for one query. */
+struct block_query {
+	_Alignas(
+		64) uint8_t u[KV_HEAD_DIM_MAX * 2]; /* planes of round_64(head_dim)     */
+	int32_t u15;                                /* 15 U                             */
+	float scale, shift;
+};
+
+/*
+ * u_codes(x, a, m, n, u, ret_u, ret_m): the codes u of one query in one block
+ *   x[n]    codes of the query, each a dword c & 0xffff | 1 << 16, 0 from n on to a multiple
+ *           of 64 that x is long
+ *   a, m    the block's parameters [n]
+ *   u       two planes of n rounded up to 64, dwords in the order of U_DWORD()
+ *   ret_u   sum of u; ret_m: sum of c * m, each int32
+ */
+INLINE void u_codes(const uint32_t *x, const uint8_t *a, const uint8_t *m, uint32_t n,
+		    uint8_t *u, int32_t *ret_u, int32_t *ret_m);
+
+INLINE void scores4_block(const struct kv_span *sp, uint32_t q0, int nq, uint32_t t,
+			  const struct block_query *bq)
+{
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
+	uint32_t plane = (hd + 63) / 64 * 64;
+	const uint8_t *k = (const uint8_t *)sp->k[t / bt] + t % bt * 4;
+	vint a[INT_QUERIES], b[INT_QUERIES];
+
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+		a[j] = b[j] = zero_i();
+	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4) {
+		struct codes raw = code_load(k, LANES);
+		struct codes low = code_low(raw), high = code_high(raw);
+		size_t d0 = U_DWORD(d / 4) * 4, d1 = U_DWORD(d / 4 + 1) * 4;
+
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++) {
+			const uint8_t *u = bq[j].u;
+
+			dot(&a[j], &b[j], low, u + d0, u + plane + d0);
+			dot(&a[j], &b[j], high, u + d1, u + plane + d1);
+		}
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++) {
+		vint s = dot_sum(a[j], b[j]);
+		vfloat f = to_float(sub_i(add_i(s, s), set_i(bq[j].u15)));
+
+		store_f(sp->s + (q0 + j) * KV_SPAN + t,
+			fma_f(f, set_f(bq[j].scale), set_f(bq[j].shift)));
+	}
+}
+
+/* Codes of a query as u_codes() takes them. */
+INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
+{
+	uint32_t end = (n + 63) / 64 * 64;
+
+	for (uint32_t d = 0; d < n; d++)
+		x[d] = (uint16_t)code_at(codes, n, d) | 1u << 16;
+	for (uint32_t d = n; d < end; d++)
+		x[d] = 0;
+}
+
+INLINE void scores4(const struct kv_span *sp, uint32_t q0, int nq)
+{
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
+	uint32_t n_code = sp->n_code[q0 + nq - 1], last = sp->n_code[sp->n_q - 1];
+	_Alignas(64) uint32_t x[INT_QUERIES][KV_HEAD_DIM_MAX];
+	struct block_query bq[INT_QUERIES];
+
+	for (int j = 0; j < nq; j++)
+		query_dwords(sp->q_codes[q0 + j], hd, x[j]);
+	for (uint32_t t0 = 0; t0 < n_code; t0 += bt) {
+		const uint8_t *m = sp->k_params[t0 / bt];
+		float fa = _cvtsh_ss(sp->k_pair[t0 / bt][0]);
+		float fb = _cvtsh_ss(sp->k_pair[t0 / bt][1]);
+		uint32_t end = n_code - t0 < bt ? n_code - t0 : bt;
+		const uint8_t *v = sp->v[t0 / bt];
+
+		if (t0 + bt < last) {
+			const uint8_t *next = sp->k[t0 / bt + 1];
+			const uint8_t *params = sp->k_params[t0 / bt + 1];
+
+			for (uint32_t i = 0; i < hd * bt / 2; i += 64)
+				fetch(next + i);
+			for (uint32_t i = 0; i < 2 * hd; i += 64)
+				fetch(params + i);
+		}
+		for (uint32_t i = 0; i < hd * bt / 2; i += 64)
+			fetch(v + i);
+		for (int j = 0; j < nq; j++) {
+			int32_t u_sum, m_sum;
+			float scale = sp->q_scale[q0 + j];
+
+			u_codes(x[j], m, m + hd, hd, bq[j].u, &u_sum, &m_sum);
+			bq[j].u15 = 15 * u_sum;
+			bq[j].scale = scale * fa * 128;
+			m_sum -= 128 * sp->q_sum[q0 + j];
+			bq[j].shift = (float)m_sum * (scale * fb);
+		}
+		for (uint32_t t = 0; t < end; t += LANES)
+			scores4_block(sp, q0, nq, t0 + t, bq);
+	}
+}
+
+/* --- weighted sums ------------------------------------------------------------------ */
+
+/* Codes of the weights of query i, up to KV_SPAN of them with zeros past n_code. */
+INLINE void weights_of(const struct kv_span *sp, uint32_t i, int j, struct weights *w)
+{
+	uint32_t bt = sp->block_tokens, n = sp->n_code[i], round = (n + 15) / 16 * 16;
+	const float *s = sp->s + i * KV_SPAN;
+	_Alignas(64) float x[KV_SPAN];
+	vfloat z[16 / LANES];
+	float top, r;
+
+	for (uint32_t t = 0; t < round; t += LANES) {
+		const uint16_t *params = (const uint16_t *)sp->v_params[t / bt] + t % bt;
+
+		store_f(x + t, first_lanes(mul_f(load_f(s + t), half_load(params)),
+					   n > t ? n - t : 0));
+	}
+	top = top_of(x, round);
+	if (!(top >= 1e-30f) || isinf(top)) {
+		memset(x, 0, round * sizeof(float));
+		r = 0;
+		w->r[j] = top < 1e-30f ? 0 : NAN;
+	} else {
+		r = KV_CODE_TOP / top;
+		w->r[j] = top / KV_CODE_TOP;
+	}
+	for (uint32_t k = 0; k < 16 / LANES; k++)
+		z[k] = set_f(0);
+	for (uint32_t t = 0; t < round; t += LANES) {
+		const uint16_t *params =
+			(const uint16_t *)sp->v_params[t / bt] + bt + t % bt;
+		vint c = round_i(mul_f(load_f(x + t), set_f(r)));
+		vfloat zero = first_lanes(half_load(params), n > t ? n - t : 0);
+
+		z[t / LANES % (16 / LANES)] =
+			fma_f(to_float(c), zero, z[t / LANES % (16 / LANES)]);
+		split(c, w->p[j] + t, w->q[j] + t);
+	}
+	memset(w->p[j] + round, 0, KV_SPAN - round);
+	memset(w->q[j] + round, 0, KV_SPAN - round);
+	w->zero[j] = lanes_sum(z);
+}
+
+/* Dims d0 .. of o for all tokens; four or, as nibbles, eight tokens a row. */
+INLINE void sums_int_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0,
+			  int nd, bool nibbles, const struct weights *w)
+{
+	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n = sp->n_code[q0 + nq - 1];
+	uint32_t per_row = nibbles ? 8 : 4;
+	uint32_t left = hd - d0 - LANES * ((uint32_t)nd - 1);
+	vint a[INT_QUERIES][4], b[INT_QUERIES][4];
+
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+#pragma GCC unroll 4
+		for (int i = 0; i < nd; i++)
+			a[j][i] = b[j][i] = zero_i();
+	for (uint32_t t0 = 0; t0 < n; t0 += bt) {
+		const uint8_t *row = (const uint8_t *)sp->v[t0 / bt] + (size_t)d0 * 4;
+		uint32_t end = n - t0 < bt ? n : t0 + bt;
+
+		for (uint32_t t = t0; t < end; t += per_row, row += (size_t)hd * 4) {
+			struct codes c[4];
+
+#pragma GCC unroll 4
+			for (int i = 0; i < nd; i++) {
+				struct codes raw = code_load(row + i * LANES * 4,
+							     i == nd - 1 ? left : LANES);
+
+				c[i] = nibbles ? code_low(raw) : code_bytes(raw);
+			}
+#pragma GCC unroll 6
+			for (int j = 0; j < nq; j++)
+#pragma GCC unroll 4
+				for (int i = 0; i < nd; i++)
+					dot(&a[j][i], &b[j][i], c[i], w->p[j] + t,
+					    w->q[j] + t);
+			if (!nibbles)
+				continue;
+#pragma GCC unroll 4
+			for (int i = 0; i < nd; i++)
+				c[i] = code_high(code_load(row + i * LANES * 4,
+							   i == nd - 1 ? left : LANES));
+#pragma GCC unroll 6
+			for (int j = 0; j < nq; j++)
+#pragma GCC unroll 4
+				for (int i = 0; i < nd; i++)
+					dot(&a[j][i], &b[j][i], c[i], w->p[j] + t + 4,
+					    w->q[j] + t + 4);
+		}
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+#pragma GCC unroll 4
+		for (int i = 0; i < nd; i++) {
+			vfloat f = to_float(dot_sum(a[j][i], b[j][i]));
+
+			f = mul_f(sub_f(f, set_f(w->zero[j])), set_f(w->r[j]));
+			mask_store_f(sp->o + (q0 + j) * hd + d0 + i * LANES,
+				     i == nd - 1 ? left : LANES, f);
+		}
+}
+
+INLINE void sums_int(const struct kv_span *sp, uint32_t q0, int nq, int nd, bool nibbles)
+{
+	uint32_t d = 0, hd = sp->head_dim;
+	struct weights w;
+
+	for (int j = 0; j < nq; j++)
+		weights_of(sp, q0 + j, j, &w);
+	for (; d + LANES * (uint32_t)nd <= hd; d += LANES * (uint32_t)nd)
+		sums_int_tile(sp, q0, nq, d, nd, nibbles, &w);
+	for (; d < hd; d += LANES)
+		sums_int_tile(sp, q0, nq, d, 1, nibbles, &w);
+}
+
+/* --- entries ------------------------------------------------------------------------ */
+
+/* Size of the first tile for each number of queries left. */
+static const uint8_t int_tiles[KV_SPAN_QUERIES + 1] = {0, 1, 2, 3, 4, 3, 6,
+						       4, 4, 6, 6, 6, 6};
+
+#define INT_TILES(sp, call1, call2, call3, call4, call6)                                 \
+	for (uint32_t q = 0; q < (sp)->n_q;) {                                           \
+		uint32_t n = int_tiles[(sp)->n_q - q];                                   \
+                                                                                         \
+		switch (n) {                                                             \
+		case 1:                                                                  \
+			call1;                                                           \
+			break;                                                           \
+		case 2:                                                                  \
+			call2;                                                           \
+			break;                                                           \
+		case 3:                                                                  \
+			call3;                                                           \
+			break;                                                           \
+		case 4:                                                                  \
+			call4;                                                           \
+			break;                                                           \
+		default:                                                                 \
+			call6;                                                           \
+			break;                                                           \
+		}                                                                        \
+		q += n;                                                                  \
+	}
+
+#define INT_SPANS(isa)                                                                   \
+	void kv_scores_int8_##isa(const struct kv_span *sp)                              \
+	{                                                                                \
+		INT_TILES(sp, scores8(sp, q, 1, NV1), scores8(sp, q, 2, NV2),            \
+			  scores8(sp, q, 3, NV3), scores8(sp, q, 4, NV4),                \
+			  scores8(sp, q, 6, NV6))                                        \
+	}                                                                                \
+	void kv_scores_int4_##isa(const struct kv_span *sp)                              \
+	{                                                                                \
+		INT_TILES(sp, scores4(sp, q, 1), scores4(sp, q, 2), scores4(sp, q, 3),   \
+			  scores4(sp, q, 4), scores4(sp, q, 6))                          \
+	}                                                                                \
+	void kv_sums_int8_##isa(const struct kv_span *sp)                                \
+	{                                                                                \
+		INT_TILES(                                                               \
+			sp, sums_int(sp, q, 1, ND1, false),                              \
+			sums_int(sp, q, 2, ND2, false), sums_int(sp, q, 3, ND3, false),  \
+			sums_int(sp, q, 4, ND4, false), sums_int(sp, q, 6, ND6, false))  \
+	}                                                                                \
+	void kv_sums_int4_##isa(const struct kv_span *sp)                                \
+	{                                                                                \
+		INT_TILES(sp, sums_int(sp, q, 1, ND1, true),                             \
+			  sums_int(sp, q, 2, ND2, true), sums_int(sp, q, 3, ND3, true),  \
+			  sums_int(sp, q, 4, ND4, true), sums_int(sp, q, 6, ND6, true))  \
+	}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Integer attention without VNNI: 16-bit products, two added at a time. */
+#include "kernels/x86/lanes16.h"
+#include "kernels/x86/x86.h"
+
+/* Of each lane's four codes 0 and 2, and 1 and 3, as 16-bit numbers. */
+struct codes {
+	__m512i even, odd;
+};
+
+INLINE struct codes code_load(const uint8_t *p, uint32_t n)
+{
+	__m512i v = n >= 16 ? _mm512_loadu_si512(p)
+			    : _mm512_maskz_loadu_epi32(first_mask(n), (const void *)p);
+
+	return (struct codes){v, v};
+}
+
+INLINE struct codes code_bytes(struct codes c)
+{
+	return (struct codes){_mm512_and_si512(c.even, _mm512_set1_epi16(255)),
+			      _mm512_srli_epi16(c.even, 8)};
+}
+
+INLINE struct codes code_low(struct codes c)
+{
+	const __m512i low = _mm512_set1_epi16(15);
+
+	return (struct codes){_mm512_and_si512(c.even, low),
+			      _mm512_and_si512(_mm512_srli_epi16(c.even, 8), low)};
+}
+
+INLINE struct codes code_high(struct codes c)
+{
+	const __m512i low = _mm512_set1_epi16(15);
+
+	return (struct codes){_mm512_and_si512(_mm512_srli_epi16(c.even, 4), low),
+			      _mm512_srli_epi16(c.even, 12)};
+}
+
+INLINE void dot(vint *a, vint *b, struct codes c, const uint8_t *p, const uint8_t *q)
+{
+	*a = _mm512_add_epi32(*a, _mm512_madd_epi16(c.even, dword(p)));
+	*b = _mm512_add_epi32(*b, _mm512_madd_epi16(c.odd, dword(q)));
+}
+
+INLINE vint dot_sum(vint a, vint b)
+{
+	return _mm512_add_epi32(a, b);
+}
+
+INLINE void split(vint c, uint8_t *p, uint8_t *q)
+{
+	/* 16-bit codes 0 2, 1 3 of each four, then all first pairs, all second ones. */
+	const __m256i pairs =
+		_mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+				 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+	const __m256i apart = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+	__m256i v = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(c), pairs);
+
+	v = _mm256_permutevar8x32_epi32(v, apart);
+	_mm_storeu_si128((void *)p, _mm256_castsi256_si128(v));
+	_mm_storeu_si128((void *)q, _mm256_extracti128_si256(v, 1));
+}
+
+INLINE int16_t code_at(const uint8_t *codes, uint32_t n, uint32_t d)
+{
+	int16_t c;
+
+	memcpy(&c, codes + (d % 2 ? n : 0) + d / 4 * 4 + d % 4 / 2 * 2, 2);
+	return c;
+}
+
+#define U_DWORD(i) (i)
+
+#include "kernels/x86/attention_int.h"
+
+INLINE void u_codes(const uint32_t *x, const uint8_t *a, const uint8_t *m, uint32_t n,
+		    uint8_t *u, int32_t *ret_u, int32_t *ret_m)
+{
+	const __m512i half = _mm512_set1_epi32(128 << 16);
+	__m512i su = _mm512_setzero_si512(), sm = su;
+	uint32_t plane = (n + 63) / 64 * 64;
+
+	for (uint32_t d = 0; d < n; d += 16) {
+		__mmask16 mask = first_mask(n - d);
+		__m512i q = _mm512_load_si512(x + d);
+		__m512i pa = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, a + d));
+		__m512i pm = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, m + d));
+		__m512i v = _mm512_srai_epi32(
+			_mm512_madd_epi16(q, _mm512_or_si512(pa, half)), 8);
+
+		/* c * a + 1 * 128, and c * m + 1 * 0 */
+		sm = _mm512_add_epi32(sm, _mm512_madd_epi16(q, pm));
+		su = _mm512_add_epi32(su, v);
+		split(v, u + d, u + plane + d);
+	}
+	*ret_u = sum_i(su);
+	*ret_m = sum_i(sm);
+}
+
+enum { NV1 = 4, NV2 = 4, NV3 = 4, NV4 = 2, NV6 = 2 };
+enum { ND1 = 4, ND2 = 4, ND3 = 4, ND4 = 2, ND6 = 2 };
+
+INT_SPANS(avx512)
+
+void kv_query_avx512(const float *q, uint8_t *codes, float *ret_scale, int32_t *ret_sum,
+		     uint32_t head_dim)
+{
+	query(q, codes, ret_scale, ret_sum, head_dim);
+}
