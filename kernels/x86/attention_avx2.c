@@ -173,17 +173,22 @@ void kv_softmax_avx2(const struct kv_span *sp)
 		softmax(sp, q);
 }
 
-void kv_sums_fp16_avx2(const struct kv_span *sp)
+void kv_sums_add_fp16_avx2(const struct kv_span *sp)
 {
 	uint32_t q = 0;
 
-	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
 	for (; q + 3 <= sp->n_q; q += 3)
 		sums(sp, q, 3, 4);
 	if (sp->n_q - q == 2)
 		sums(sp, q, 2, 4);
 	else if (sp->n_q - q == 1)
 		sums(sp, q, 1, 8);
+}
+
+void kv_sums_fp16_avx2(const struct kv_span *sp)
+{
+	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
+	kv_sums_add_fp16_avx2(sp);
 }
 
 void kv_merge_avx2(float *max, float *sum, float *o, float m, float s, const float *p,

@@ -198,9 +198,8 @@ void kv_softmax_avx512(const struct kv_span *sp)
 		softmax(sp, q);
 }
 
-void kv_sums_fp16_avx512(const struct kv_span *sp)
+void kv_sums_add_fp16_avx512(const struct kv_span *sp)
 {
-	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
 	for (uint32_t q = 0; q < sp->n_q;) {
 		int n = tiles[sp->n_q - q];
 
@@ -226,6 +225,12 @@ void kv_sums_fp16_avx512(const struct kv_span *sp)
 		}
 		q += (uint32_t)n;
 	}
+}
+
+void kv_sums_fp16_avx512(const struct kv_span *sp)
+{
+	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
+	kv_sums_add_fp16_avx512(sp);
 }
 
 void kv_merge_avx512(float *max, float *sum, float *o, float m, float s, const float *p,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Types and single instructions of 16 lanes, as attention_int.h takes them; included only by
- * files compiled for AVX-512.
+ * Types and single instructions of 16 lanes, as attention_int.h and quant.h take them;
+ * included only by files compiled for AVX-512.
  */
 #ifndef KVD_KERNELS_X86_LANES16_H
 #define KVD_KERNELS_X86_LANES16_H
@@ -93,6 +93,11 @@ INLINE vfloat mul_f(vfloat a, vfloat b)
 	return _mm512_mul_ps(a, b);
 }
 
+INLINE vfloat add_f(vfloat a, vfloat b)
+{
+	return _mm512_add_ps(a, b);
+}
+
 INLINE vfloat sub_f(vfloat a, vfloat b)
 {
 	return _mm512_sub_ps(a, b);
@@ -107,6 +112,33 @@ INLINE vfloat fma_f(vfloat a, vfloat b, vfloat c)
 INLINE vfloat fnma_f(vfloat a, vfloat b, vfloat c)
 {
 	return _mm512_fnmadd_ps(a, b, c);
+}
+
+/* Of equal ones the second: so that a 0 stays what it was. */
+INLINE vfloat min_f(vfloat a, vfloat b)
+{
+	return _mm512_min_ps(a, b);
+}
+
+INLINE vfloat max_f(vfloat a, vfloat b)
+{
+	return _mm512_max_ps(a, b);
+}
+
+INLINE float lanes_max(vfloat x)
+{
+	return _mm512_reduce_max_ps(x);
+}
+
+INLINE float lanes_min(vfloat x)
+{
+	return _mm512_reduce_min_ps(x);
+}
+
+/* Lanes 0 .. 255 as bytes. */
+INLINE void store_bytes(uint8_t *p, vint x)
+{
+	_mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(x));
 }
 
 /* The first n lanes of x, the others 0. */

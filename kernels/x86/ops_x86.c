@@ -40,11 +40,27 @@
 		ops->store_v[KV_FORMAT_FP16] = kv_store_v_fp16_##isa;                    \
 	} while (0)
 
+#define QUANT(isa)                                                                       \
+	do {                                                                             \
+		ops->scores[KV_FORMAT_FP8_E4M3] = kv_scores_fp8_##isa;                   \
+		ops->sums[KV_FORMAT_FP8_E4M3] = kv_sums_fp8_##isa;                       \
+		ops->scores_own = kv_scores_own_##isa;                                   \
+		ops->sums_own = kv_sums_own_##isa;                                       \
+		ops->rotate = kv_rotate_##isa;                                           \
+		ops->store_k[KV_FORMAT_INT8] = kv_store_k_int8_##isa;                    \
+		ops->store_v[KV_FORMAT_INT8] = kv_store_v_int8_##isa;                    \
+		ops->store_k[KV_FORMAT_FP8_E4M3] = kv_store_k_fp8_##isa;                 \
+		ops->store_v[KV_FORMAT_FP8_E4M3] = kv_store_v_fp8_##isa;                 \
+		ops->pack_k4 = kv_pack_k4_##isa;                                         \
+		ops->pack_v4 = kv_pack_v4_##isa;                                         \
+	} while (0)
+
 void kv_cpu_ops_avx2(struct kv_cpu_ops *ops)
 {
 	GEMM_INT(avx2);
 	ATTENTION_INT(avx2);
 	FLOATS(avx2);
+	QUANT(avx2);
 }
 
 void kv_cpu_ops_avx512(struct kv_cpu_ops *ops)
@@ -52,6 +68,7 @@ void kv_cpu_ops_avx512(struct kv_cpu_ops *ops)
 	GEMM_INT(avx512);
 	ATTENTION_INT(avx512);
 	FLOATS(avx512);
+	QUANT(avx512);
 }
 
 void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops)

@@ -28,7 +28,16 @@
 	kv_silu_mul_fn kv_silu_mul_##isa;                                                \
 	kv_logits_fn kv_logits_##isa;                                                    \
 	kv_rope_fn kv_rope_##isa;                                                        \
-	kv_store_fn kv_store_k_fp16_##isa, kv_store_v_fp16_##isa
+	kv_store_fn kv_store_k_fp16_##isa, kv_store_v_fp16_##isa;                        \
+	kv_span_fn kv_scores_fp8_##isa, kv_sums_fp8_##isa;                               \
+	kv_span_fn kv_scores_own_##isa, kv_sums_own_##isa;                               \
+	kv_rotate_fn kv_rotate_##isa;                                                    \
+	kv_store_fn kv_store_k_int8_##isa, kv_store_v_int8_##isa;                        \
+	kv_store_fn kv_store_k_fp8_##isa, kv_store_v_fp8_##isa;                          \
+	kv_pack_fn kv_pack_k4_##isa, kv_pack_v4_##isa
+
+/* As kv_sums_fp16_*, but adding to what o holds. */
+kv_span_fn kv_sums_add_fp16_avx2, kv_sums_add_fp16_avx512;
 
 KV_DECLARE_GEMM_INT(avx2);
 KV_DECLARE_GEMM_INT(avx512);

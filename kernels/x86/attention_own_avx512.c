@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT */
+/* Open blocks and fp8 planes with 16 lanes. */
+#include "kernels/x86/lanes16.h"
+#include "kernels/x86/x86.h"
+
+#include "kernels/x86/attention_own.h"
+
+ATTENTION_OWN(avx512)

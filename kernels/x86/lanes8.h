@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Types and single instructions of 8 lanes, as attention_int.h and quant.h take them; included
+ * only by files compiled for AVX2.
+ */
+#ifndef KVD_KERNELS_X86_LANES8_H
+#define KVD_KERNELS_X86_LANES8_H
+
+#include <string.h>
+
+#include "kernels/x86/avx2.h"
+
+enum { LANES = 8 };
+
+typedef __m256i vint;
+typedef __m256 vfloat;
+
+INLINE vint dword(const uint8_t *p)
+{
+	int32_t x;
+
+	memcpy(&x, p, 4);
+	return _mm256_set1_epi32(x);
+}
+
+INLINE vint zero_i(void)
+{
+	return _mm256_setzero_si256();
+}
+
+INLINE vint set_i(int32_t x)
+{
+	return _mm256_set1_epi32(x);
+}
+
+INLINE vint add_i(vint a, vint b)
+{
+	return _mm256_add_epi32(a, b);
+}
+
+INLINE vint sub_i(vint a, vint b)
+{
+	return _mm256_sub_epi32(a, b);
+}
+
+INLINE int32_t sum_i(vint x)
+{
+	__m128i s =
+		_mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+
+	s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
+	return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0x55)));
+}
+
+INLINE vint round_i(vfloat x)
+{
+	return _mm256_cvtps_epi32(x);
+}
+
+INLINE vfloat to_float(vint x)
+{
+	return _mm256_cvtepi32_ps(x);
+}
+
+INLINE vfloat set_f(float x)
+{
+	return _mm256_set1_ps(x);
+}
+
+INLINE vfloat load_f(const float *p)
+{
+	return _mm256_loadu_ps(p);
+}
+
+INLINE void store_f(float *p, vfloat x)
+{
+	_mm256_storeu_ps(p, x);
+}
+
+/* head_dim is a multiple of 8: nothing is ever cut off. */
+INLINE void mask_store_f(float *p, uint32_t n, vfloat x)
+{
+	_mm256_storeu_ps(p, x);
+}
+
+INLINE vfloat half_load(const uint16_t *p)
+{
+	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
+
+INLINE vfloat mul_f(vfloat a, vfloat b)
+{
+	return _mm256_mul_ps(a, b);
+}
+
+INLINE vfloat add_f(vfloat a, vfloat b)
+{
+	return _mm256_add_ps(a, b);
+}
+
+INLINE vfloat sub_f(vfloat a, vfloat b)
+{
+	return _mm256_sub_ps(a, b);
+}
+
+/* a * b + c and c - a * b, rounded once */
+INLINE vfloat fma_f(vfloat a, vfloat b, vfloat c)
+{
+	return _mm256_fmadd_ps(a, b, c);
+}
+
+INLINE vfloat fnma_f(vfloat a, vfloat b, vfloat c)
+{
+	return _mm256_fnmadd_ps(a, b, c);
+}
+
+INLINE vfloat first_lanes(vfloat x, uint32_t n)
+{
+	return n >= 8 ? x : _mm256_and_ps(x, _mm256_castsi256_ps(lane_mask(n)));
+}
+
+INLINE float lanes_sum(const vfloat *z)
+{
+	return tree_sum(z[0], z[1]);
+}
+
+INLINE float top_of(const float *x, uint32_t n)
+{
+	const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+	__m256i top = _mm256_setzero_si256();
+	_Alignas(32) uint32_t lanes[8];
+	uint32_t ret = 0;
+
+	for (uint32_t i = 0; i < n; i += 8) {
+		__m256i v = _mm256_loadu_si256((const void *)(x + i));
+
+		top = _mm256_max_epu32(top, _mm256_and_si256(v, mask));
+	}
+	_mm256_store_si256((void *)lanes, top);
+	for (int i = 0; i < 8; i++)
+		ret = lanes[i] > ret ? lanes[i] : ret;
+	return kv_float_from_bits(ret);
+}
+
+/* Of equal ones the second: so that a 0 stays what it was. */
+INLINE vfloat min_f(vfloat a, vfloat b)
+{
+	return _mm256_min_ps(a, b);
+}
+
+INLINE vfloat max_f(vfloat a, vfloat b)
+{
+	return _mm256_max_ps(a, b);
+}
+
+INLINE float lanes_max(vfloat x)
+{
+	return max_8(x);
+}
+
+INLINE float lanes_min(vfloat x)
+{
+	__m128 b = _mm_min_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+	b = _mm_min_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_min_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* Lanes 0 .. 255 as bytes. */
+INLINE void store_bytes(uint8_t *p, vint x)
+{
+	__m128i w = _mm_packus_epi32(_mm256_castsi256_si128(x),
+				     _mm256_extracti128_si256(x, 1));
+
+	_mm_storel_epi64((void *)p, _mm_packus_epi16(w, w));
+}
+
+#endif

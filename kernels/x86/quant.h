@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rotation, and writing of K and V as codes, written once for all bundles over the wrappers of
+ * lanes8.h or lanes16.h, one of which is included first, and of butterfly(x, l): x with each
+ * pair of lanes l apart, l < LANES, replaced by sum and difference. Rows are copied to where a
+ * whole vector can be read; zeros behind them change no range, since every range holds 0.
+ */
+#ifndef KVD_KERNELS_X86_QUANT_H
+#define KVD_KERNELS_X86_QUANT_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/half.h"
+
+/* --- rotation ----------------------------------------------------------------------- */
+
+/* Bit i: kv_rotation_flips(i), which checkkern compares. */
+static const uint8_t flips[KV_HEAD_DIM_MAX / 8] = {
+	0x5c, 0xae, 0xcb, 0xf7, 0xb2, 0xf0, 0x16, 0x1b, 0xc6, 0x3a, 0x2e,
+	0x2e, 0xce, 0x4e, 0x78, 0x86, 0x95, 0xf3, 0x1f, 0xcd, 0x6c, 0xba,
+	0xa4, 0x7b, 0x11, 0xd1, 0x87, 0x85, 0x78, 0x88, 0x2d, 0x23,
+};
+
+INLINE void flip_signs(float *x, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += 8) {
+		__m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+		__m256i on = _mm256_and_si256(_mm256_set1_epi32(flips[i / 8]), bit);
+		__m256i sign = _mm256_slli_epi32(_mm256_cmpeq_epi32(on, bit), 31);
+
+		_mm256_storeu_ps(x + i, _mm256_xor_ps(_mm256_loadu_ps(x + i),
+						      _mm256_castsi256_ps(sign)));
+	}
+}
+
+INLINE __m256 butterfly_8(__m256 x, int l)
+{
+	__m256 p = l == 1   ? _mm256_permute_ps(x, 0xb1)
+		   : l == 2 ? _mm256_permute_ps(x, 0x4e)
+			    : _mm256_permute2f128_ps(x, x, 1);
+	__m256 sum = _mm256_add_ps(x, p), diff = _mm256_sub_ps(p, x);
+
+	return l == 1   ? _mm256_blend_ps(sum, diff, 0xaa)
+	       : l == 2 ? _mm256_blend_ps(sum, diff, 0xcc)
+			: _mm256_blend_ps(sum, diff, 0xf0);
+}
+
+/* One piece of n = LANES * nv elements. */
+INLINE void rotate_piece(float *x, int nv, float r)
+{
+	vfloat v[KV_HEAD_DIM_MAX / LANES];
+
+#pragma GCC unroll 32
+	for (int i = 0; i < nv; i++) {
+		v[i] = load_f(x + i * LANES);
+		v[i] = butterfly(v[i], 1);
+		v[i] = butterfly(v[i], 2);
+		v[i] = butterfly(v[i], 4);
+		if (LANES == 16)
+			v[i] = butterfly(v[i], 8);
+	}
+#pragma GCC unroll 5
+	for (int l = 1; l < nv; l *= 2)
+#pragma GCC unroll 32
+		for (int i = 0; i < nv; i++)
+			if (!(i & l)) {
+				vfloat a = v[i], b = v[i + l];
+
+				v[i] = add_f(a, b);
+				v[i + l] = sub_f(a, b);
+			}
+#pragma GCC unroll 32
+	for (int i = 0; i < nv; i++)
+		store_f(x + i * LANES, mul_f(v[i], set_f(r)));
+}
+
+INLINE void rotate_8(float *x)
+{
+	__m256 v = _mm256_loadu_ps(x);
+
+	v = butterfly_8(butterfly_8(butterfly_8(v, 1), 2), 4);
+	_mm256_storeu_ps(x, _mm256_mul_ps(v, _mm256_set1_ps((float)(1 / sqrt(8)))));
+}
+
+INLINE void rotate(float *x, uint32_t head_dim, bool back)
+{
+	float *at = x;
+
+	if (!back)
+		flip_signs(x, head_dim);
+	if (head_dim & 256) {
+		rotate_piece(at, 256 / LANES, (float)(1 / sqrt(256)));
+		at += 256;
+	}
+	if (head_dim & 128) {
+		rotate_piece(at, 128 / LANES, (float)(1 / sqrt(128)));
+		at += 128;
+	}
+	if (head_dim & 64) {
+		rotate_piece(at, 64 / LANES, (float)(1 / sqrt(64)));
+		at += 64;
+	}
+	if (head_dim & 32) {
+		rotate_piece(at, 32 / LANES, (float)(1 / sqrt(32)));
+		at += 32;
+	}
+	if (head_dim & 16) {
+		rotate_piece(at, 16 / LANES, (float)(1 / sqrt(16)));
+		at += 16;
+	}
+	if (head_dim & 8)
+		rotate_8(at);
+	if (back)
+		flip_signs(x, head_dim);
+}
+
+/* --- codes of one token ------------------------------------------------------------- */
+
+struct token_params {
+	uint16_t scale, zero;
+	float r, zero_f;
+};
+
+/* Codes 0 .. top of x[n], n a multiple of 16. */
+INLINE struct token_params asymmetric(const float *x, uint32_t n, float top,
+				      uint8_t *codes)
+{
+	struct token_params p = {0x7e00, 0, 0, 0};
+	vfloat lo = set_f(0), hi = set_f(0);
+	float low, high, scale, zero;
+
+	memset(codes, 0, n);
+	for (uint32_t d = 0; d < n; d += LANES) {
+		lo = min_f(load_f(x + d), lo);
+		hi = max_f(load_f(x + d), hi);
+	}
+	low = lanes_min(lo);
+	high = lanes_max(hi);
+	scale = _cvtsh_ss(_cvtss_sh((high - low) / top, _MM_FROUND_TO_NEAREST_INT));
+	if (!isfinite(top_of(x, n)) || !isfinite(scale))
+		return p;
+	p.scale = _cvtss_sh(scale, _MM_FROUND_TO_NEAREST_INT);
+	if (!(scale > 0))
+		return p;
+	p.r = 1 / scale;
+	zero = 0 - low * p.r;
+	p.zero = _cvtss_sh(zero < top ? zero : top, _MM_FROUND_TO_NEAREST_INT);
+	p.zero_f = _cvtsh_ss(p.zero);
+	for (uint32_t d = 0; d < n; d += LANES) {
+		vfloat c = fma_f(load_f(x + d), set_f(p.r), set_f(p.zero_f));
+
+		c = min_f(max_f(c, set_f(0)), set_f(top));
+		store_bytes(codes + d, round_i(c));
+	}
+	return p;
+}
+
+INLINE void put_params(const struct kv_plane *dst, uint32_t token,
+		       const struct token_params *p)
+{
+	uint16_t *params = dst->params;
+
+	params[token] = p->scale;
+	params[dst->block_tokens + token] = p->zero;
+}
+
+/* x[n] with zeros up to a multiple of 16. Return: that. */
+INLINE uint32_t padded_row(const float *x, uint32_t n, float *row)
+{
+	uint32_t round = (n + 15) / 16 * 16;
+
+	memcpy(row, x, n * sizeof(float));
+	memset(row + n, 0, (round - n) * sizeof(float));
+	return round;
+}
+
+INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
+{
+	_Alignas(64) float row[KV_HEAD_DIM_MAX];
+	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX];
+	uint32_t hd = dst->head_dim, n = padded_row(x, hd, row);
+	struct token_params p = asymmetric(row, n, 255, c);
+	uint8_t *codes = dst->codes;
+
+	put_params(dst, token, &p);
+	if (v) {
+		codes += (size_t)token / 4 * hd * 4 + token % 4;
+		for (uint32_t d = 0; d < hd; d++)
+			codes[d * 4] = c[d];
+	} else {
+		codes += (size_t)token * 4;
+		for (uint32_t d = 0; d < hd; d += 4)
+			memcpy(codes + (size_t)d * dst->block_tokens, c + d, 4);
+	}
+}
+
+/* --- fp8 ---------------------------------------------------------------------------- */
+
+typedef uint32_t vbits __attribute__((vector_size(LANES * 4)));
+
+INLINE vbits pick(vbits mask, vbits yes, vbits no)
+{
+	return (mask & yes) | (~mask & no);
+}
+
+/* As kv_e4m3_from_float(). */
+INLINE vbits e4m3(vfloat x)
+{
+	vbits u = (vbits)x, sign = u >> 24 & 0x80, small, c;
+
+	u &= 0x7fffffff;
+	small = (vbits)add_f((vfloat)u, set_f(0x1p14f)) & 0xff;
+	c = ((u + 0x7ffff + (u >> 20 & 1)) >> 20) - (120u << 3);
+	c = pick((vbits)(u < 0x3c800000), small, c);
+	return sign | pick((vbits)(u >= 0x43e00000), c - c + 0x7e, c);
+}
+
+INLINE void store_fp8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
+{
+	_Alignas(64) float row[KV_HEAD_DIM_MAX];
+	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX] = {0};
+	uint32_t hd = dst->head_dim, bt = dst->block_tokens, n = padded_row(x, hd, row);
+	float top = top_of(row, n), scale;
+	uint16_t *params = dst->params;
+	uint8_t *codes = dst->codes;
+
+	params[token] = 0x7e00;
+	if (isfinite(top)) {
+		uint16_t half = _cvtss_sh(top / 448, _MM_FROUND_TO_NEAREST_INT);
+
+		scale = _cvtsh_ss(half);
+		if (isfinite(scale))
+			params[token] = half;
+		if (isfinite(scale) && scale > 0)
+			for (uint32_t d = 0; d < n; d += LANES)
+				store_bytes(c + d, (vint)e4m3(mul_f(load_f(row + d),
+								    set_f(1 / scale))));
+	}
+	if (v)
+		memcpy(codes + (size_t)token * hd, c, hd);
+	else
+		for (uint32_t d = 0; d < hd; d++)
+			codes[(size_t)d * bt + token] = c[d];
+}
+
+/* --- int4, whole blocks ------------------------------------------------------------- */
+
+/* Bytes of four rows side by side, 8 of each, the high nibbles from four others. */
+INLINE void interleave(const uint8_t *low, const uint8_t *high, size_t step, uint8_t *dst)
+{
+	__m128i r[4], a, b;
+
+	for (int j = 0; j < 4; j++)
+		r[j] = _mm_or_si128(
+			_mm_loadl_epi64((const void *)(low + j * step)),
+			_mm_slli_epi16(_mm_loadl_epi64((const void *)(high + j * step)),
+				       4));
+	a = _mm_unpacklo_epi8(r[0], r[1]);
+	b = _mm_unpacklo_epi8(r[2], r[3]);
+	_mm_storeu_si128((void *)dst, _mm_unpacklo_epi16(a, b));
+	_mm_storeu_si128((void *)(dst + 16), _mm_unpackhi_epi16(a, b));
+}
+
+INLINE void pack_v4(const uint16_t *src, const struct kv_plane *dst)
+{
+	_Alignas(64) uint8_t c[8][KV_HEAD_DIM_MAX];
+	_Alignas(64) float row[KV_HEAD_DIM_MAX] = {0};
+	uint32_t hd = dst->head_dim, round = (hd + 15) / 16 * 16;
+	uint8_t *codes = dst->codes;
+
+	for (uint32_t t = 0; t < dst->block_tokens; t++, src += hd) {
+		struct token_params p;
+
+		for (uint32_t d = 0; d < hd; d += 8)
+			_mm256_storeu_ps(row + d, _mm256_cvtph_ps(_mm_loadu_si128(
+							  (const void *)(src + d))));
+		p = asymmetric(row, round, 15, c[t % 8]);
+		put_params(dst, t, &p);
+		if (t % 8 < 7)
+			continue;
+		for (uint32_t d = 0; d < hd; d += 8, codes += 32)
+			interleave(c[0] + d, c[4] + d, sizeof(c[0]), codes);
+	}
+}
+
+/* The range of each dim over the block's tokens; s = (hi - lo) / 15, mid in the middle.
+ * Return: whether all is finite. */
+INLINE bool dim_ranges(const uint16_t *src, const struct kv_plane *dst, float *s,
+		       float *mid)
+{
+	uint32_t bt = dst->block_tokens;
+	__m256i bits = _mm256_setzero_si256();
+	const __m256i inf = _mm256_set1_epi16(0x7c00);
+
+	for (uint32_t d = 0; d < dst->head_dim; d++, src += bt) {
+		vfloat lo = half_load(src), hi = lo;
+		float low, high;
+
+		for (uint32_t t = 0; t < bt; t += 16) {
+			__m256i h = _mm256_loadu_si256((const void *)(src + t));
+
+			/* Only infinities and NaN have all five bits of the exponent. */
+			bits = _mm256_or_si256(
+				bits, _mm256_cmpeq_epi16(_mm256_and_si256(h, inf), inf));
+		}
+		for (uint32_t t = LANES; t < bt; t += LANES) {
+			lo = min_f(half_load(src + t), lo);
+			hi = max_f(half_load(src + t), hi);
+		}
+		low = lanes_min(lo);
+		high = lanes_max(hi);
+		s[d] = (high - low) / 15;
+		mid[d] = 0.5f * (low + high);
+	}
+	return _mm256_testz_si256(bits, bits);
+}
+
+/* Codes of one dim; the parameters a and m are those of a finite block. */
+INLINE void dim_codes(const uint16_t *src, uint32_t bt, float r, float shift, uint8_t *c)
+{
+	for (uint32_t t = 0; t < bt; t += LANES) {
+		vfloat x = sub_f(half_load(src + t), set_f(shift));
+
+		x = fma_f(x, set_f(r), set_f(7.5f));
+		x = min_f(max_f(x, set_f(0)), set_f(15));
+		store_bytes(c + t, round_i(x));
+	}
+}
+
+INLINE void pack_k4(const uint16_t *src, const struct kv_plane *dst)
+{
+	_Alignas(64) float s[KV_HEAD_DIM_MAX] = {0}, mid[KV_HEAD_DIM_MAX] = {0};
+	_Alignas(64) uint8_t a[KV_HEAD_DIM_MAX], m[KV_HEAD_DIM_MAX];
+	_Alignas(64) uint8_t c[8][KV_BLOCK_TOKENS_MAX];
+	uint32_t hd = dst->head_dim, bt = dst->block_tokens, round = (hd + 15) / 16 * 16;
+	uint8_t *codes = dst->codes, *params = dst->params;
+	float fa, fb, ra, rb;
+
+	if (!dim_ranges(src, dst, s, mid)) {
+		dst->pair[0] = dst->pair[1] = 0x7e00;
+		memset(params, 1, hd);
+		memset(params + hd, 128, hd);
+		memset(codes, 0, (size_t)hd * bt / 2);
+		return;
+	}
+	dst->pair[0] = _cvtss_sh(top_of(s, round) / 255, _MM_FROUND_TO_NEAREST_INT);
+	dst->pair[1] = _cvtss_sh(top_of(mid, round) / 127, _MM_FROUND_TO_NEAREST_INT);
+	fa = _cvtsh_ss(dst->pair[0]);
+	fb = _cvtsh_ss(dst->pair[1]);
+	ra = fa > 0 ? 1 / fa : 0;
+	rb = fb > 0 ? 1 / fb : 0;
+	for (uint32_t d = 0; d < round; d += LANES) {
+		vfloat x = mul_f(load_f(s + d), set_f(ra));
+		vfloat y = mul_f(load_f(mid + d), set_f(rb));
+
+		store_bytes(a + d, round_i(min_f(max_f(x, set_f(1)), set_f(255))));
+		y = min_f(max_f(y, set_f(-127)), set_f(127));
+		store_bytes(m + d, add_i(round_i(y), set_i(128)));
+	}
+	memcpy(params, a, hd);
+	memcpy(params + hd, m, hd);
+	for (uint32_t d = 0; d < hd; d++, src += bt) {
+		float r = fa > 0 ? 1 / (fa * a[d]) : 0, shift = fb * ((float)m[d] - 128);
+
+		dim_codes(src, bt, r, shift, c[d % 8]);
+		if (d % 8 < 7)
+			continue;
+		for (uint32_t t = 0; t < bt; t += 8, codes += 32)
+			interleave(c[0] + t, c[4] + t, sizeof(c[0]), codes);
+	}
+}
+
+#define QUANT(isa)                                                                       \
+	void kv_rotate_##isa(float *x, uint32_t head_dim, bool back)                     \
+	{                                                                                \
+		rotate(x, head_dim, back);                                               \
+	}                                                                                \
+	void kv_store_k_int8_##isa(const float *x, const struct kv_plane *dst,           \
+				   uint32_t t)                                           \
+	{                                                                                \
+		store_int8(x, dst, t, false);                                            \
+	}                                                                                \
+	void kv_store_v_int8_##isa(const float *x, const struct kv_plane *dst,           \
+				   uint32_t t)                                           \
+	{                                                                                \
+		store_int8(x, dst, t, true);                                             \
+	}                                                                                \
+	void kv_store_k_fp8_##isa(const float *x, const struct kv_plane *dst,            \
+				  uint32_t t)                                            \
+	{                                                                                \
+		store_fp8(x, dst, t, false);                                             \
+	}                                                                                \
+	void kv_store_v_fp8_##isa(const float *x, const struct kv_plane *dst,            \
+				  uint32_t t)                                            \
+	{                                                                                \
+		store_fp8(x, dst, t, true);                                              \
+	}                                                                                \
+	void kv_pack_k4_##isa(const uint16_t *src, const struct kv_plane *dst)           \
+	{                                                                                \
+		pack_k4(src, dst);                                                       \
+	}                                                                                \
+	void kv_pack_v4_##isa(const uint16_t *src, const struct kv_plane *dst)           \
+	{                                                                                \
+		pack_v4(src, dst);                                                       \
+	}
+
+#endif
