@@ -12,16 +12,21 @@
  * The includer defines:
  *   LANES              of 32 bits in a vector: 8 or 16
  *   vint, vfloat       such vectors
+ *   vsum               the same as vectors of int, as which the compiler keeps running sums
+ *                      in their registers
  *   struct codes       unsigned codes, four to a lane
  *   code_load(p, n)    n >= LANES: LANES dwords at p, else the first n, the others 0
  *   code_low, code_high(c)      its low and high nibbles as codes
  *   code_bytes(c)      the bytes as codes
- *   dot(a, b, c, p, q) adds c times the dwords at p and q to the lanes of a and b
- *   dot_sum(a, b)      what the lanes of a and b amount to
+ *   dot_p(a, c, p), dot_q(b, c, q)      a plus c times the dword at p of the first plane,
+ *                      b plus c times that at q of the second one
+ *   ONE_SUM            whether a and b may be the same, as registers are few; else
+ *   dot_sum(a, b)      is what the two amount to
  *   split(c, p, q)     writes LANES codes to the two planes
  *   U_DWORD(i)         where u_codes() puts codes 4 i .. 4 i + 3
  *   u_codes()          see below
- *   code_at(codes, n, d)        code d of the n in two planes one after the other
+ *   query_dwords(codes, n, x)   the n codes of two planes, one after the other, each as a
+ *                      dword c & 0xffff | 1 << 16, with 0 up to a multiple of 64
  *   NV1 .. NV6, ND1 .. ND6      vectors of tokens, of dims, of a tile of 1 .. 6 queries
  *   and the wrappers of single instructions that are used here
  */
@@ -32,6 +37,20 @@
 #include <string.h>
 
 enum { INT_QUERIES = 6 }; /* at most, of one tile */
+
+/* All of a tile in one loop, which is unrolled before the compiler decides what stays in
+ * registers; of two nested ones the outer is unrolled too late. */
+#define FOR_TILE(x, n) _Pragma("GCC unroll 32") for (int x = 0; x < (n); x++)
+
+/* A macro, since arrays whose elements' addresses are taken do not stay in registers. */
+#define DOT(a, b, c, p, q)                                                               \
+	do {                                                                             \
+		a = dot_p(a, c, p);                                                      \
+		if (ONE_SUM)                                                             \
+			a = dot_q(a, c, q);                                              \
+		else                                                                     \
+			b = dot_q(b, c, q);                                              \
+	} while (0)
 
 struct weights {
 	_Alignas(64) uint8_t p[INT_QUERIES][KV_SPAN], q[INT_QUERIES][KV_SPAN];
@@ -51,7 +70,8 @@ INLINE void scores8_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t
 {
 	uint32_t bt = sp->block_tokens, hd = sp->head_dim, last = sp->n_code[sp->n_q - 1];
 	const uint8_t *k[8], *ahead[8], *v[8], *qc[INT_QUERIES];
-	vint a[INT_QUERIES][8], b[INT_QUERIES][8];
+	vsum a[INT_QUERIES][8], b[INT_QUERIES][8];
+	vint sum[INT_QUERIES][8];
 	size_t step = (size_t)bt * 4;
 
 #pragma GCC unroll 8
@@ -64,12 +84,10 @@ INLINE void scores8_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t
 		v[i] = (const uint8_t *)sp->v[t / bt] + t % bt * 4;
 	}
 #pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
+	for (int j = 0; j < nq; j++)
 		qc[j] = sp->q_codes[q0 + j];
-#pragma GCC unroll 8
-		for (int i = 0; i < nv; i++)
-			a[j][i] = b[j][i] = zero_i();
-	}
+	FOR_TILE(x, nq * nv)
+	a[x / nv][x % nv] = b[x / nv][x % nv] = (vsum){0};
 	for (uint32_t d = 0; d < hd; d += 4) {
 		struct codes c[8];
 		size_t at = d / 4 * step;
@@ -80,21 +98,19 @@ INLINE void scores8_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t
 			fetch(ahead[i] + at);
 			fetch(v[i] + at);
 		}
-#pragma GCC unroll 6
-		for (int j = 0; j < nq; j++)
-#pragma GCC unroll 8
-			for (int i = 0; i < nv; i++)
-				dot(&a[j][i], &b[j][i], c[i], qc[j] + d, qc[j] + hd + d);
+		FOR_TILE(x, nq * nv)
+		DOT(a[x / nv][x % nv], b[x / nv][x % nv], c[x % nv], qc[x / nv] + d,
+		    qc[x / nv] + hd + d);
 	}
-#pragma GCC unroll 8
+	FOR_TILE(x, nq * nv)
+	sum[x / nv][x % nv] = dot_sum(a[x / nv][x % nv], b[x / nv][x % nv]);
 	for (int i = 0; i < nv; i++) {
 		uint32_t t = (iv + i) * LANES;
 		const uint16_t *params = (const uint16_t *)sp->k_params[t / bt] + t % bt;
 		vfloat scale = half_load(params), zero = half_load(params + bt);
 
-#pragma GCC unroll 6
 		for (int j = 0; j < nq; j++) {
-			vfloat f = to_float(dot_sum(a[j][i], b[j][i]));
+			vfloat f = to_float(sum[j][i]);
 
 			f = fnma_f(zero, set_f((float)sp->q_sum[q0 + j]), f);
 			f = mul_f(f, mul_f(scale, set_f(sp->q_scale[q0 + j])));
@@ -147,24 +163,32 @@ INLINE void query(const float *x, uint8_t *codes, float *ret_scale, int32_t *ret
 
 /* --- int4 scores -------------------------------------------------------------------- */
 
-/* What the tokens of each block have in common for one query. */
+/*
+ * What the tokens of each block have in common for one query.
+ *   u          codes of a block: two planes of round_64(head_dim), after those of earlier
+ *              blocks; dwords in the order of U_DWORD()
+ *   u_sum, m_sum     per block, lanes not yet added: of u, and of q * m
+ */
 struct block_query {
-	_Alignas(
-		64) uint8_t u[KV_HEAD_DIM_MAX * 2]; /* planes of round_64(head_dim)     */
-	int32_t u15;                                /* 15 U                             */
-	float scale, shift;
+	_Alignas(64) uint8_t u[KV_SPAN_BLOCKS * KV_HEAD_DIM_MAX * 2];
+	vint u_sum[KV_SPAN_BLOCKS], m_sum[KV_SPAN_BLOCKS];
+	_Alignas(64) int32_t u15[KV_SPAN_BLOCKS]; /* 15 U */
+	_Alignas(64) int32_t m[KV_SPAN_BLOCKS];   /* sum of q * m */
+	float scale[KV_SPAN_BLOCKS], shift[KV_SPAN_BLOCKS];
 };
 
 /*
- * u_codes(x, a, m, n, u, ret_u, ret_m): the codes u of one query in one block
- *   x[n]    codes of the query, each a dword c & 0xffff | 1 << 16, 0 from n on to a multiple
- *           of 64 that x is long
- *   a, m    the block's parameters [n]
- *   u       two planes of n rounded up to 64, dwords in the order of U_DWORD()
- *   ret_u   sum of u; ret_m: sum of c * m, each int32
+ * u_codes(bq, nq, b, x, qc, a, m, n): fill u and the two sums for block b
+ *   x[nq][n]   codes of the queries, each a dword c & 0xffff | 1 << 16, with 0 from n on to a
+ *              multiple of 64
+ *   qc[nq]     the same as they lie in planes
+ *   a, m       the block's parameters [n]
+ * sums_of(v, ret): ret[i] = the lanes of v[i] added up, KV_SPAN_BLOCKS of them
  */
-INLINE void u_codes(const uint32_t *x, const uint8_t *a, const uint8_t *m, uint32_t n,
-		    uint8_t *u, int32_t *ret_u, int32_t *ret_m);
+INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
+		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
+		    const uint8_t *a, const uint8_t *m, uint32_t n);
+INLINE void sums_of(const vint *v, int32_t *ret);
 
 INLINE void scores4_block(const struct kv_span *sp, uint32_t q0, int nq, uint32_t t,
 			  const struct block_query *bq)
@@ -172,11 +196,14 @@ INLINE void scores4_block(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
 	uint32_t plane = (hd + 63) / 64 * 64;
 	const uint8_t *k = (const uint8_t *)sp->k[t / bt] + t % bt * 4;
-	vint a[INT_QUERIES], b[INT_QUERIES];
+	uint32_t block = t / bt;
+	size_t u0 = (size_t)block * plane * 2;
+	vsum a[INT_QUERIES], b[INT_QUERIES];
+	vint sum[INT_QUERIES];
 
 #pragma GCC unroll 6
 	for (int j = 0; j < nq; j++)
-		a[j] = b[j] = zero_i();
+		a[j] = b[j] = (vsum){0};
 	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4) {
 		struct codes raw = code_load(k, LANES);
 		struct codes low = code_low(raw), high = code_high(raw);
@@ -184,72 +211,71 @@ INLINE void scores4_block(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 
 #pragma GCC unroll 6
 		for (int j = 0; j < nq; j++) {
-			const uint8_t *u = bq[j].u;
+			const uint8_t *u = bq[j].u + u0;
 
-			dot(&a[j], &b[j], low, u + d0, u + plane + d0);
-			dot(&a[j], &b[j], high, u + d1, u + plane + d1);
+			DOT(a[j], b[j], low, u + d0, u + plane + d0);
+			DOT(a[j], b[j], high, u + d1, u + plane + d1);
 		}
 	}
 #pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+		sum[j] = dot_sum(a[j], b[j]);
 	for (int j = 0; j < nq; j++) {
-		vint s = dot_sum(a[j], b[j]);
-		vfloat f = to_float(sub_i(add_i(s, s), set_i(bq[j].u15)));
+		vint twice = add_i(sum[j], sum[j]);
+		vfloat f = to_float(sub_i(twice, set_i(bq[j].u15[block])));
 
 		store_f(sp->s + (q0 + j) * KV_SPAN + t,
-			fma_f(f, set_f(bq[j].scale), set_f(bq[j].shift)));
+			fma_f(f, set_f(bq[j].scale[block]), set_f(bq[j].shift[block])));
 	}
 }
 
-/* Codes of a query as u_codes() takes them. */
-INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
+/* The factors of the blocks, once all lanes of their sums are there. */
+INLINE void block_factors(const struct kv_span *sp, uint32_t q, uint32_t n_blocks,
+			  struct block_query *bq)
 {
-	uint32_t end = (n + 63) / 64 * 64;
+	float scale = sp->q_scale[q];
 
-	for (uint32_t d = 0; d < n; d++)
-		x[d] = (uint16_t)code_at(codes, n, d) | 1u << 16;
-	for (uint32_t d = n; d < end; d++)
-		x[d] = 0;
+	sums_of(bq->u_sum, bq->u15);
+	sums_of(bq->m_sum, bq->m);
+	for (uint32_t b = 0; b < n_blocks; b++) {
+		int32_t m = bq->m[b] - 128 * sp->q_sum[q];
+
+		bq->u15[b] *= 15;
+		bq->scale[b] = scale * _cvtsh_ss(sp->k_pair[b][0]) * 128;
+		bq->shift[b] = (float)m * (scale * _cvtsh_ss(sp->k_pair[b][1]));
+	}
+}
+
+INLINE void fetch_bytes(const void *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += 64)
+		fetch((const uint8_t *)p + i);
 }
 
 INLINE void scores4(const struct kv_span *sp, uint32_t q0, int nq)
 {
 	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
-	uint32_t n_code = sp->n_code[q0 + nq - 1], last = sp->n_code[sp->n_q - 1];
+	uint32_t n_code = sp->n_code[q0 + nq - 1], n_blocks = (n_code + bt - 1) / bt;
 	_Alignas(64) uint32_t x[INT_QUERIES][KV_HEAD_DIM_MAX];
+	const uint8_t *qc[INT_QUERIES];
 	struct block_query bq[INT_QUERIES];
 
+	for (int j = 0; j < nq; j++) {
+		qc[j] = sp->q_codes[q0 + j];
+		query_dwords(qc[j], hd, x[j]);
+	}
+	for (uint32_t b = 0; b < n_blocks; b++) {
+		const uint8_t *a = sp->k_params[b];
+
+		fetch_bytes(sp->k[b], hd * bt / 2);
+		u_codes(bq, nq, b, x, qc, a, a + hd, hd);
+	}
 	for (int j = 0; j < nq; j++)
-		query_dwords(sp->q_codes[q0 + j], hd, x[j]);
-	for (uint32_t t0 = 0; t0 < n_code; t0 += bt) {
-		const uint8_t *m = sp->k_params[t0 / bt];
-		float fa = _cvtsh_ss(sp->k_pair[t0 / bt][0]);
-		float fb = _cvtsh_ss(sp->k_pair[t0 / bt][1]);
-		uint32_t end = n_code - t0 < bt ? n_code - t0 : bt;
-		const uint8_t *v = sp->v[t0 / bt];
-
-		if (t0 + bt < last) {
-			const uint8_t *next = sp->k[t0 / bt + 1];
-			const uint8_t *params = sp->k_params[t0 / bt + 1];
-
-			for (uint32_t i = 0; i < hd * bt / 2; i += 64)
-				fetch(next + i);
-			for (uint32_t i = 0; i < 2 * hd; i += 64)
-				fetch(params + i);
-		}
-		for (uint32_t i = 0; i < hd * bt / 2; i += 64)
-			fetch(v + i);
-		for (int j = 0; j < nq; j++) {
-			int32_t u_sum, m_sum;
-			float scale = sp->q_scale[q0 + j];
-
-			u_codes(x[j], m, m + hd, hd, bq[j].u, &u_sum, &m_sum);
-			bq[j].u15 = 15 * u_sum;
-			bq[j].scale = scale * fa * 128;
-			m_sum -= 128 * sp->q_sum[q0 + j];
-			bq[j].shift = (float)m_sum * (scale * fb);
-		}
-		for (uint32_t t = 0; t < end; t += LANES)
-			scores4_block(sp, q0, nq, t0 + t, bq);
+		block_factors(sp, q0 + j, n_blocks, &bq[j]);
+	for (uint32_t t = 0; t < n_code; t += LANES) {
+		fetch_bytes((const uint8_t *)sp->v[t / bt] + t % bt * hd / 2,
+			    hd * LANES / 2);
+		scores4_block(sp, q0, nq, t, bq);
 	}
 }
 
@@ -303,13 +329,11 @@ INLINE void sums_int_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 	uint32_t bt = sp->block_tokens, hd = sp->head_dim, n = sp->n_code[q0 + nq - 1];
 	uint32_t per_row = nibbles ? 8 : 4;
 	uint32_t left = hd - d0 - LANES * ((uint32_t)nd - 1);
-	vint a[INT_QUERIES][4], b[INT_QUERIES][4];
+	vsum a[INT_QUERIES][4], b[INT_QUERIES][4];
+	vint sum[INT_QUERIES][4];
 
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++)
-#pragma GCC unroll 4
-		for (int i = 0; i < nd; i++)
-			a[j][i] = b[j][i] = zero_i();
+	FOR_TILE(x, nq * nd)
+	a[x / nd][x % nd] = b[x / nd][x % nd] = (vsum){0};
 	for (uint32_t t0 = 0; t0 < n; t0 += bt) {
 		const uint8_t *row = (const uint8_t *)sp->v[t0 / bt] + (size_t)d0 * 4;
 		uint32_t end = n - t0 < bt ? n : t0 + bt;
@@ -324,36 +348,32 @@ INLINE void sums_int_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 
 				c[i] = nibbles ? code_low(raw) : code_bytes(raw);
 			}
-#pragma GCC unroll 6
-			for (int j = 0; j < nq; j++)
-#pragma GCC unroll 4
-				for (int i = 0; i < nd; i++)
-					dot(&a[j][i], &b[j][i], c[i], w->p[j] + t,
-					    w->q[j] + t);
+			FOR_TILE(x, nq * nd)
+			DOT(a[x / nd][x % nd], b[x / nd][x % nd], c[x % nd],
+			    w->p[x / nd] + t, w->q[x / nd] + t);
 			if (!nibbles)
 				continue;
 #pragma GCC unroll 4
 			for (int i = 0; i < nd; i++)
 				c[i] = code_high(code_load(row + i * LANES * 4,
 							   i == nd - 1 ? left : LANES));
-#pragma GCC unroll 6
-			for (int j = 0; j < nq; j++)
-#pragma GCC unroll 4
-				for (int i = 0; i < nd; i++)
-					dot(&a[j][i], &b[j][i], c[i], w->p[j] + t + 4,
-					    w->q[j] + t + 4);
+			FOR_TILE(x, nq * nd)
+			DOT(a[x / nd][x % nd], b[x / nd][x % nd], c[x % nd],
+			    w->p[x / nd] + t + 4, w->q[x / nd] + t + 4);
 		}
 	}
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++)
-#pragma GCC unroll 4
-		for (int i = 0; i < nd; i++) {
-			vfloat f = to_float(dot_sum(a[j][i], b[j][i]));
+	FOR_TILE(x, nq * nd)
+	sum[x / nd][x % nd] = dot_sum(a[x / nd][x % nd], b[x / nd][x % nd]);
+	for (int j = 0; j < nq; j++) {
+		float *o = sp->o + (q0 + j) * hd + d0;
 
-			f = mul_f(sub_f(f, set_f(w->zero[j])), set_f(w->r[j]));
-			mask_store_f(sp->o + (q0 + j) * hd + d0 + i * LANES,
-				     i == nd - 1 ? left : LANES, f);
+		for (int i = 0; i < nd; i++) {
+			vfloat f = sub_f(to_float(sum[j][i]), set_f(w->zero[j]));
+
+			mask_store_f(o + i * LANES, i == nd - 1 ? left : LANES,
+				     mul_f(f, set_f(w->r[j])));
 		}
+	}
 }
 
 INLINE void sums_int(const struct kv_span *sp, uint32_t q0, int nq, int nd, bool nibbles)

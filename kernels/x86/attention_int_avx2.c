@@ -37,16 +37,21 @@ INLINE struct codes code_high(struct codes c)
 			      _mm256_srli_epi16(c.even, 12)};
 }
 
-/* One sum is enough: registers are few. */
-INLINE void dot(vint *a, vint *b, struct codes c, const uint8_t *p, const uint8_t *q)
+enum { ONE_SUM = true };
+
+INLINE vsum dot_p(vsum a, struct codes c, const uint8_t *p)
 {
-	*a = _mm256_add_epi32(*a, _mm256_madd_epi16(c.even, dword(p)));
-	*a = _mm256_add_epi32(*a, _mm256_madd_epi16(c.odd, dword(q)));
+	return a + (vsum)_mm256_madd_epi16(c.even, dword(p));
 }
 
-INLINE vint dot_sum(vint a, vint b)
+INLINE vsum dot_q(vsum b, struct codes c, const uint8_t *q)
 {
-	return a;
+	return b + (vsum)_mm256_madd_epi16(c.odd, dword(q));
+}
+
+INLINE vint dot_sum(vsum a, vsum b)
+{
+	return (vint)a;
 }
 
 INLINE void split(vint c, uint8_t *p, uint8_t *q)
@@ -64,39 +69,61 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 						       _mm256_castsi256_si128(v)));
 }
 
-INLINE int16_t code_at(const uint8_t *codes, uint32_t n, uint32_t d)
+INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
 {
-	int16_t c;
+	uint32_t end = (n + 63) / 64 * 64;
 
-	memcpy(&c, codes + (d % 2 ? n : 0) + d / 4 * 4 + d % 4 / 2 * 2, 2);
-	return c;
+	for (uint32_t d = 0; d < n; d += 4) {
+		uint32_t p, q;
+
+		memcpy(&p, codes + d, 4);
+		memcpy(&q, codes + n + d, 4);
+		x[d] = (p & 0xffff) | 1u << 16;
+		x[d + 1] = (q & 0xffff) | 1u << 16;
+		x[d + 2] = p >> 16 | 1u << 16;
+		x[d + 3] = q >> 16 | 1u << 16;
+	}
+	memset(x + n, 0, (end - n) * sizeof(*x));
 }
 
 #define U_DWORD(i) (i)
 
 #include "kernels/x86/attention_int.h"
 
-INLINE void u_codes(const uint32_t *x, const uint8_t *a, const uint8_t *m, uint32_t n,
-		    uint8_t *u, int32_t *ret_u, int32_t *ret_m)
+INLINE void sums_of(const vint *v, int32_t *ret)
+{
+	for (uint32_t i = 0; i < KV_SPAN_BLOCKS; i++)
+		ret[i] = sum_i(v[i]);
+}
+
+INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
+		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
+		    const uint8_t *a, const uint8_t *m, uint32_t n)
 {
 	const __m256i half = _mm256_set1_epi32(128 << 16);
-	__m256i su = _mm256_setzero_si256(), sm = su;
 	uint32_t plane = (n + 63) / 64 * 64;
 
-	for (uint32_t d = 0; d < n; d += 8) {
-		__m256i q = _mm256_load_si256((const void *)(x + d));
-		__m256i pa = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(a + d)));
-		__m256i pm = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(m + d)));
-		__m256i v = _mm256_srai_epi32(
-			_mm256_madd_epi16(q, _mm256_or_si256(pa, half)), 8);
+	for (int j = 0; j < nq; j++) {
+		uint8_t *u = bq[j].u + (size_t)b * plane * 2;
+		__m256i su = _mm256_setzero_si256(), sm = su;
 
-		/* c * a + 1 * 128, and c * m + 1 * 0 */
-		sm = _mm256_add_epi32(sm, _mm256_madd_epi16(q, pm));
-		su = _mm256_add_epi32(su, v);
-		split(v, u + d, u + plane + d);
+		for (uint32_t d = 0; d < n; d += 8) {
+			__m256i q = _mm256_load_si256((const void *)&x[j][d]);
+			__m256i pa = _mm256_cvtepu8_epi32(
+				_mm_loadl_epi64((const void *)(a + d)));
+			__m256i pm = _mm256_cvtepu8_epi32(
+				_mm_loadl_epi64((const void *)(m + d)));
+			__m256i v = _mm256_madd_epi16(q, _mm256_or_si256(pa, half));
+
+			/* c * a + 1 * 128, and c * m + 1 * 0 */
+			v = _mm256_srai_epi32(v, 8);
+			sm = _mm256_add_epi32(sm, _mm256_madd_epi16(q, pm));
+			su = _mm256_add_epi32(su, v);
+			split(v, u + d, u + plane + d);
+		}
+		bq[j].u_sum[b] = su;
+		bq[j].m_sum[b] = sm;
 	}
-	*ret_u = sum_i(su);
-	*ret_m = sum_i(sm);
 }
 
 enum { NV1 = 4, NV2 = 2, NV3 = 2, NV4 = 1, NV6 = 1 };

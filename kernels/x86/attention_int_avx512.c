@@ -38,15 +38,21 @@ INLINE struct codes code_high(struct codes c)
 			      _mm512_srli_epi16(c.even, 12)};
 }
 
-INLINE void dot(vint *a, vint *b, struct codes c, const uint8_t *p, const uint8_t *q)
+enum { ONE_SUM = true };
+
+INLINE vsum dot_p(vsum a, struct codes c, const uint8_t *p)
 {
-	*a = _mm512_add_epi32(*a, _mm512_madd_epi16(c.even, dword(p)));
-	*b = _mm512_add_epi32(*b, _mm512_madd_epi16(c.odd, dword(q)));
+	return a + (vsum)_mm512_madd_epi16(c.even, dword(p));
 }
 
-INLINE vint dot_sum(vint a, vint b)
+INLINE vsum dot_q(vsum b, struct codes c, const uint8_t *q)
 {
-	return _mm512_add_epi32(a, b);
+	return b + (vsum)_mm512_madd_epi16(c.odd, dword(q));
+}
+
+INLINE vint dot_sum(vsum a, vsum b)
+{
+	return (vint)a;
 }
 
 INLINE void split(vint c, uint8_t *p, uint8_t *q)
@@ -63,40 +69,57 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 	_mm_storeu_si128((void *)q, _mm256_extracti128_si256(v, 1));
 }
 
-INLINE int16_t code_at(const uint8_t *codes, uint32_t n, uint32_t d)
+INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
 {
-	int16_t c;
+	uint32_t end = (n + 63) / 64 * 64;
 
-	memcpy(&c, codes + (d % 2 ? n : 0) + d / 4 * 4 + d % 4 / 2 * 2, 2);
-	return c;
+	for (uint32_t d = 0; d < n; d += 4) {
+		uint32_t p, q;
+
+		memcpy(&p, codes + d, 4);
+		memcpy(&q, codes + n + d, 4);
+		x[d] = (p & 0xffff) | 1u << 16;
+		x[d + 1] = (q & 0xffff) | 1u << 16;
+		x[d + 2] = p >> 16 | 1u << 16;
+		x[d + 3] = q >> 16 | 1u << 16;
+	}
+	memset(x + n, 0, (end - n) * sizeof(*x));
 }
 
 #define U_DWORD(i) (i)
 
 #include "kernels/x86/attention_int.h"
+#include "kernels/x86/sums_of16.h"
 
-INLINE void u_codes(const uint32_t *x, const uint8_t *a, const uint8_t *m, uint32_t n,
-		    uint8_t *u, int32_t *ret_u, int32_t *ret_m)
+INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
+		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
+		    const uint8_t *a, const uint8_t *m, uint32_t n)
 {
 	const __m512i half = _mm512_set1_epi32(128 << 16);
-	__m512i su = _mm512_setzero_si512(), sm = su;
 	uint32_t plane = (n + 63) / 64 * 64;
 
-	for (uint32_t d = 0; d < n; d += 16) {
-		__mmask16 mask = first_mask(n - d);
-		__m512i q = _mm512_load_si512(x + d);
-		__m512i pa = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, a + d));
-		__m512i pm = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, m + d));
-		__m512i v = _mm512_srai_epi32(
-			_mm512_madd_epi16(q, _mm512_or_si512(pa, half)), 8);
+	for (int j = 0; j < nq; j++) {
+		uint8_t *u = bq[j].u + (size_t)b * plane * 2;
+		__m512i su = _mm512_setzero_si512(), sm = su;
 
-		/* c * a + 1 * 128, and c * m + 1 * 0 */
-		sm = _mm512_add_epi32(sm, _mm512_madd_epi16(q, pm));
-		su = _mm512_add_epi32(su, v);
-		split(v, u + d, u + plane + d);
+		for (uint32_t d = 0; d < n; d += 16) {
+			__mmask16 mask = first_mask(n - d);
+			__m512i q = _mm512_load_si512(&x[j][d]);
+			__m512i pa =
+				_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, a + d));
+			__m512i pm =
+				_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, m + d));
+			__m512i v = _mm512_madd_epi16(q, _mm512_or_si512(pa, half));
+
+			/* c * a + 1 * 128, and c * m + 1 * 0 */
+			v = _mm512_srai_epi32(v, 8);
+			sm = _mm512_add_epi32(sm, _mm512_madd_epi16(q, pm));
+			su = _mm512_add_epi32(su, v);
+			split(v, u + d, u + plane + d);
+		}
+		bq[j].u_sum[b] = su;
+		bq[j].m_sum[b] = sm;
 	}
-	*ret_u = sum_i(su);
-	*ret_m = sum_i(sm);
 }
 
 enum { NV1 = 4, NV2 = 4, NV3 = 4, NV4 = 2, NV6 = 2 };

@@ -101,6 +101,11 @@ INLINE void sums_own(const struct kv_span *sp)
 
 enum { FP8_TOKENS = 64 }; /* that are fp16 at a time; a multiple of any block's */
 
+/*
+ * fp8_widen(src, dst, n), of the includer: n codes, a multiple of 128, as halves. Sign
+ * extension puts the sign where shifting leaves it; the bit below it is cleared.
+ */
+
 /* Fill the copy's blocks from position t0 of the span on, and what its queries see there. */
 INLINE void fp8_open(const struct kv_span *sp, uint32_t t0, const void *const *planes,
 		     struct kv_span *copy, uint16_t *mem)
@@ -112,16 +117,7 @@ INLINE void fp8_open(const struct kv_span *sp, uint32_t t0, const void *const *p
 		const uint8_t *src = planes[t0 / bt + b];
 		uint16_t *dst = mem + b * n;
 
-		/* Sign extension puts the sign where shifting leaves it; the bit below it is
-		 * cleared. */
-		for (uint32_t i = 0; i < n; i += 16) {
-			__m256i h = _mm256_cvtepi8_epi16(
-				_mm_loadu_si128((const void *)(src + i)));
-
-			h = _mm256_and_si256(_mm256_slli_epi16(h, 7),
-					     _mm256_set1_epi16((short)0xbfff));
-			_mm256_store_si256((void *)(dst + i), h);
-		}
+		fp8_widen(src, dst, n);
 		copy->k[b] = copy->v[b] = dst;
 	}
 	for (uint32_t i = 0; i < sp->n_q; i++) {

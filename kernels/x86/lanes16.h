@@ -13,6 +13,7 @@
 enum { LANES = 16 };
 
 typedef __m512i vint;
+typedef int32_t vsum __attribute__((vector_size(64)));
 typedef __m512 vfloat;
 
 INLINE __mmask16 first_mask(uint32_t n)

@@ -13,6 +13,7 @@
 enum { LANES = 8 };
 
 typedef __m256i vint;
+typedef int32_t vsum __attribute__((vector_size(32)));
 typedef __m256 vfloat;
 
 INLINE vint dword(const uint8_t *p)
