@@ -16,7 +16,7 @@
 #include "daemon/sched/plan.h"
 
 /* Whole distributions that one step of the harness may yield. */
-#define HARNESS_DIST_ROWS 16
+#define HARNESS_DIST_ROWS 64
 
 struct harness {
 	struct kv_device *dev;
