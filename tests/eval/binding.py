@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""The part of libkvclient that the evaluation needs, by ctypes: an ordinary client."""
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_float, c_int64, c_size_t
+from ctypes import c_uint32, c_uint64, c_void_p, sizeof
+
+INPUT_TOKENS, INPUT_TEXT = 1, 2
+TOP_ALL = 0xFFFFFFFF
+IGNORE_EOS = 1 << 1
+
+
+class Connect(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("socket_path", c_char_p), ("client_name", c_char_p),
+                ("timeout_ns", c_int64), ("spin_ns", c_int64)]
+
+
+class Input(ctypes.Structure):
+    _fields_ = [("kind", c_uint32), ("data", c_void_p), ("n", c_size_t)]
+
+
+class GenOpts(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("max_tokens", c_uint32), ("top_k", c_uint32),
+                ("temperature", c_float), ("top_p", c_float), ("min_p", c_float),
+                ("n_stop", c_uint32), ("seed", c_uint64), ("stop", POINTER(c_char_p)),
+                ("gen_flags", c_uint32), ("input_flags", c_uint32)]
+
+
+class Usage(ctypes.Structure):
+    _fields_ = [("prompt_tokens", c_uint32), ("cached_tokens", c_uint32),
+                ("generated_tokens", c_uint32), ("finish_reason", c_uint32),
+                ("ttft_ns", c_uint64), ("total_ns", c_uint64), ("detail", c_uint64)]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("text", c_void_p), ("text_len", c_size_t), ("tokens", POINTER(c_uint32)),
+                ("logprobs", POINTER(c_float)), ("n_tokens", c_size_t), ("usage", Usage)]
+
+
+class Top(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("top", c_uint32), ("first", c_uint32),
+                ("ids", POINTER(c_uint32)), ("logprobs", POINTER(c_float)),
+                ("cap", c_size_t)]
+
+
+class Answer:
+    """What a GENERATE gave: text, tokens, and the daemon's own times."""
+
+    def __init__(self, result):
+        self.text = ctypes.string_at(result.text, result.text_len).decode(
+            "utf-8", "replace") if result.text_len else ""
+        self.tokens = result.tokens[:result.n_tokens] if result.n_tokens else []
+        self.ttft_s = result.usage.ttft_ns / 1e9
+        self.total_s = result.usage.total_ns / 1e9
+
+
+class Client:
+    """A connection. Calls block, and may come from several threads."""
+
+    def __init__(self, library, socket, n_vocab):
+        self.lib = ctypes.CDLL(library)
+        self.lib.kvc_errmsg.restype = c_char_p
+        self.lib.kvc_errmsg.argtypes = []
+        self.lib.kvc_close.argtypes = [c_void_p]
+        self.lib.kvc_close.restype = None
+        self.lib.kvc_result_clear.restype = None
+        self.n_vocab = n_vocab
+        self.client = c_void_p()
+        opts = Connect(sizeof(Connect), socket.encode(), b"eval", 0, 0)
+        self.check(self.lib.kvc_connect(byref(self.client), byref(opts)))
+
+    def close(self):
+        self.lib.kvc_close(self.client)
+
+    def check(self, rc):
+        if rc < 0:
+            raise RuntimeError(self.lib.kvc_errmsg().decode() or f"error {rc}")
+        return rc
+
+    @staticmethod
+    def input(what):
+        """Text, or a list of token ids. Return: struct kvc_input and what it points to."""
+        if isinstance(what, str):
+            data = what.encode()
+            return Input(INPUT_TEXT, ctypes.cast(c_char_p(data), c_void_p), len(data)), data
+        data = (c_uint32 * len(what))(*what)
+        return Input(INPUT_TOKENS, ctypes.cast(data, c_void_p), len(what)), data
+
+    def tokenize(self, text):
+        source, _keep = self.input(text)
+        cap = len(text.encode()) + 16
+        ids = (c_uint32 * cap)()
+        n = self.check(self.lib.kvc_tokenize(self.client, byref(source), 0, ids,
+                                             c_size_t(cap)))
+        return ids[:n]
+
+    def generate(self, prompt, max_tokens, ignore_eos=False, stop=()):
+        source, _keep = self.input(prompt)
+        stops = (c_char_p * max(1, len(stop)))(*[s.encode() for s in stop])
+        opts = GenOpts(size=sizeof(GenOpts), max_tokens=max_tokens, n_stop=len(stop),
+                       stop=stops, gen_flags=IGNORE_EOS if ignore_eos else 0)
+        result = Result()
+        rc = self.lib.kvc_run(self.client, byref(source), byref(opts), None, None,
+                              byref(result))
+        try:
+            self.check(rc)
+            return Answer(result)
+        finally:
+            self.lib.kvc_result_clear(byref(result))
+
+    def score(self, tokens):
+        """Logprob of each token given those before; the first is 0."""
+        source, _keep = self.input(tokens)
+        out = (c_float * len(tokens))()
+        self.check(self.lib.kvc_score(self.client, byref(source), 0, None, out,
+                                      c_size_t(len(tokens)), None))
+        return list(out)
+
+    def likeliest(self, tokens, first):
+        """The likeliest token after each position from `first` on."""
+        n = len(tokens) - first
+        source, _keep = self.input(tokens)
+        ids, logprobs = (c_uint32 * n)(), (c_float * n)()
+        top = Top(sizeof(Top), 1, first, ids, logprobs, n)
+        self.check(self.lib.kvc_score_top(self.client, byref(source), 0, None, None,
+                                          c_size_t(len(tokens)), byref(top), None))
+        return list(ids)
+
+    def next_logprobs(self, tokens, wanted):
+        """Logprobs that the wanted tokens come next."""
+        source, _keep = self.input(tokens)
+        row = (c_float * self.n_vocab)()
+        top = Top(sizeof(Top), TOP_ALL, len(tokens) - 1, None, row, self.n_vocab)
+        self.check(self.lib.kvc_score_top(self.client, byref(source), 0, None, None,
+                                          c_size_t(len(tokens)), byref(top), None))
+        return [row[t] for t in wanted]
+
+
+# As the abi suite holds them.
+assert sizeof(Usage) == 40 and sizeof(Result) == 80
