@@ -22,6 +22,7 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "daemon/planner.h"
 #include "daemon/sandbox.h"
 
 /* Longer than StartLimitIntervalSec= divided by StartLimitBurst= in kvd.service. */
@@ -52,6 +53,7 @@ static const char usage[] =
 	"  -c, --config FILE       read FILE and FILE.d/*.conf instead of /etc/kvd/kvd.conf\n"
 	"  -o SECTION.KEY=VALUE    set one key; wins over every file; may be repeated\n"
 	"      --check-config      read the configuration, say what is wrong, and exit\n"
+	"      --plan OPTIONS      what each KV format takes; see 'kvctl plan --help'\n"
 	"      --help-config       list every key with its default, and exit\n"
 	"      --reload PID        check the configuration, then have daemon PID reload it\n"
 	"      --selftest-sandbox  try what kvd.service forbids, and exit\n"
@@ -251,6 +253,9 @@ int main(int argc, char **argv)
 	struct arguments args = {0};
 	struct config config;
 	int r;
+
+	if (argc > 1 && !strcmp(argv[1], "--plan"))
+		return planner_main(argc, argv);
 
 	/* Prompts pass through this process: no core dumps, no ptrace by the same uid. */
 	prctl(PR_SET_DUMPABLE, 0);

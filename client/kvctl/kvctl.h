@@ -95,5 +95,6 @@ int cmd_score(struct kvctl *ctl, int argc, char **argv);
 int cmd_latency(struct kvctl *ctl, int argc, char **argv);
 int cmd_model(struct kvctl *ctl, int argc, char **argv);
 int cmd_complete(struct kvctl *ctl, int argc, char **argv);
+int cmd_plan(struct kvctl *ctl, int argc, char **argv);
 
 #endif

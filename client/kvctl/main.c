@@ -64,6 +64,23 @@ static const struct verb verbs[] = {
 	 "      --folder D       put it there (default /var/lib/kvd/models)\n"
 	 "      --no-config      write nothing below /etc/kvd\n"
 	 "\nExample:\n  sudo kvctl model fetch && sudo systemctl restart kvd\n"},
+	{"plan", cmd_plan, "--model FILE | --layers N --heads N --head-dim N [OPTIONS]",
+	 "Tell what each KV format takes for a model, a batch and a context",
+	 "\nOptions:\n"
+	 "      --model FILE     a GGUF file; its header tells the shape\n"
+	 "      --layers N       or the shape itself: layers,\n"
+	 "      --heads N        attention heads,\n"
+	 "      --kv-heads N     KV heads (default: as many as attention heads),\n"
+	 "      --head-dim N     and their dimension\n"
+	 "      --batch N        sequences at once (default 1)\n"
+	 "      --context N      tokens of each, prompt and answer (default: the model's\n"
+	 "                       context length, or 4096)\n"
+	 "      --memory SIZE    also tell what fits: 512M, 80G\n"
+	 "      --block-size N   tokens of a block, 16 (default) or 32\n"
+	 "\nNo daemon has to run.\n"
+	 "\nExample:\n"
+	 "  kvctl plan --layers 80 --heads 64 --kv-heads 8 --head-dim 128 --batch 64 \\\n"
+	 "      --context 3240 --memory 80G\n"},
 };
 
 /* For the shells: in no list. */

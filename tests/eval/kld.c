@@ -69,7 +69,7 @@ static uint32_t open_peer(struct peer *peer, char *arg, size_t n)
 {
 	struct kvc_connect_opts opts = KVC_OPTS_INIT(struct kvc_connect_opts);
 	struct kvd_model_info model;
-	char *eq = strchr(arg, '=');
+	char *eq = strrchr(arg, '='); /* a format's name may hold one */
 
 	if (!eq)
 		die("'%s' is not NAME=SOCKET", arg);
