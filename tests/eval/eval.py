@@ -12,6 +12,7 @@ KVD_EVAL_DATA is the folder with the packages that `./dev eval` fetches.
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -92,6 +93,8 @@ class Evaluation:
             say(f"starting a daemon with {name}")
             if not self.open(name, {"cache.kv_cache_dtype": name}):
                 continue
+            if not self.answers(name):
+                continue
             cache = self.daemons[name].stats()["cache"]
             self.formats[name] = {"bytes_per_token": cache["bytes_per_token"],
                                   "block_bytes": cache["block_bytes"],
@@ -103,6 +106,19 @@ class Evaluation:
             entry["bytes_ratio"] = entry["bytes_per_token"] / base["bytes_per_token"]
             entry["pool_ratio"] = (entry["block_bytes"] / entry["block_tokens"] /
                                    base["block_bytes"] * base["block_tokens"])
+
+    def answers(self, name):
+        """Does it score and generate at all? Else it is left out, and the rest goes on."""
+        try:
+            self.clients[name].score(list(range(1000, 1040)))
+            self.clients[name].generate(list(range(1000, 1040)), 4, ignore_eos=True)
+            return True
+        except RuntimeError as e:
+            self.unavailable[name] = f"it starts, but a request fails: {e}"
+            say(f"{name}: {self.unavailable[name]}")
+            self.clients.pop(name).close()
+            self.daemons.pop(name).close()
+            return False
 
     def read_texts(self):
         """Tokens of each text; windows come from their starts, prompts from behind."""
@@ -268,7 +284,8 @@ def main():
             daemon.close()
     musts = report.musts(evaluation)
     report.tables(evaluation, musts)
-    say("done")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    say(f"done; {used.ru_utime + used.ru_stime:.0f} s of CPU time, the daemons' included")
     if args.plot:
         report.plot(evaluation, args.plot, say)
     if args.json:
