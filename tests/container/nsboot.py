@@ -7,6 +7,7 @@ through a notification socket; commands run in its namespaces by nsenter. What d
 hold in there: limits of control groups (on hosts with the old hierarchy), limits that the
 host's root may not raise, clocks and devices. Needs root.
 """
+import contextlib
 import os
 import re
 import shutil
@@ -137,16 +138,15 @@ class Container:
 
     def stop(self):
         if self.nspawn and self.nspawn.poll() is None:
-            self.nspawn.send_signal(signal.SIGTERM)
-            try:
-                self.nspawn.wait(10)
-            except subprocess.TimeoutExpired:
-                # With its first process the whole namespace goes.
-                if self.leader:
-                    os.kill(self.leader, signal.SIGKILL)
-                else:
-                    self.nspawn.kill()
-                self.nspawn.wait(10)
+            # As asked; then its first process, with which the namespace goes; then by force.
+            for pid, sig in ((self.nspawn.pid, signal.SIGTERM),
+                             (self.leader or self.nspawn.pid, signal.SIGKILL),
+                             (self.nspawn.pid, signal.SIGKILL)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sig)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.nspawn.wait(30)
+                    break
         self.nspawn = None
         shutil.rmtree(self.work, ignore_errors=True)
 
