@@ -265,8 +265,13 @@ INLINE void scores4(const struct kv_span *sp, uint32_t q0, int nq)
 		query_dwords(qc[j], hd, x[j]);
 	}
 	for (uint32_t b = 0; b < n_blocks; b++) {
+		fetch_bytes(sp->k_params[b], 2 * hd);
+		fetch(sp->k_pair[b]);
+	}
+	for (uint32_t b = 0; b < n_blocks; b++) {
 		const uint8_t *a = sp->k_params[b];
 
+		fetch(sp->v_params[b]);
 		fetch_bytes(sp->k[b], hd * bt / 2);
 		u_codes(bq, nq, b, x, qc, a, a + hd, hd);
 	}

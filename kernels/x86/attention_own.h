@@ -106,6 +106,13 @@ enum { FP8_TOKENS = 64 }; /* that are fp16 at a time; a multiple of any block's 
  * extension puts the sign where shifting leaves it; the bit below it is cleared.
  */
 
+/* Blocks are short and lie apart, which the CPU's own prefetchers do not see. */
+INLINE void fp8_fetch(const void *plane, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += 64)
+		_mm_prefetch((const char *)plane + i, _MM_HINT_T0);
+}
+
 /* Fill the copy's blocks from position t0 of the span on, and what its queries see there. */
 INLINE void fp8_open(const struct kv_span *sp, uint32_t t0, const void *const *planes,
 		     struct kv_span *copy, uint16_t *mem)
@@ -115,7 +122,11 @@ INLINE void fp8_open(const struct kv_span *sp, uint32_t t0, const void *const *p
 
 	for (uint32_t b = 0; b < FP8_TOKENS / bt && t0 + b * bt < last; b++) {
 		const uint8_t *src = planes[t0 / bt + b];
+		uint32_t next = t0 + FP8_TOKENS + b * bt;
 		uint16_t *dst = mem + b * n;
+
+		if (next < last)
+			fp8_fetch(planes[next / bt], n);
 
 		fp8_widen(src, dst, n);
 		copy->k[b] = copy->v[b] = dst;
@@ -143,6 +154,12 @@ INLINE void scores_fp8(const struct kv_span *sp, kv_span_fn *scores)
 	for (uint32_t t0 = 0; t0 < last; t0 += FP8_TOKENS) {
 		fp8_open(sp, t0, sp->k, &copy, mem);
 		copy.s = sp->s + t0;
+		/* The first blocks of the weighted sum, which comes next. */
+		if (t0 + FP8_TOKENS >= last)
+			for (uint32_t t = 0; t < FP8_TOKENS && t < last;
+			     t += sp->block_tokens)
+				fp8_fetch(sp->v[t / sp->block_tokens],
+					  sp->head_dim * sp->block_tokens);
 		scores(&copy);
 		for (uint32_t i = 0; i < sp->n_q; i++) {
 			float *s = copy.s + i * KV_SPAN;

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Rotation, and writing of K and V as codes, written once for all bundles over the wrappers of
- * lanes8.h or lanes16.h, one of which is included first, and of butterfly(x, l): x with each
- * pair of lanes l apart, l < LANES, replaced by sum and difference. Rows are copied to where a
- * whole vector can be read; zeros behind them change no range, since every range holds 0.
+ * lanes8.h or lanes16.h, one of which is included first, and of what the includer defines:
+ *   butterfly(x, l)              x with each pair of lanes l apart, l < LANES, replaced by sum
+ *                                and difference
+ *   not_finite(x)                not 0 where a lane is infinite or NaN
+ *   store_every_4th(dst, c, i)   8 bytes of c to dst[i], dst[4 + i] .., writing nothing else
+ * Rows that end inside a vector are copied to where a whole one can be read; zeros behind
+ * them change no range, since every range holds 0.
  */
 #ifndef KVD_KERNELS_X86_QUANT_H
 #define KVD_KERNELS_X86_QUANT_H
@@ -129,20 +133,25 @@ INLINE struct token_params asymmetric(const float *x, uint32_t n, float top,
 	struct token_params p = {0x7e00, 0, 0, 0};
 	vfloat lo = set_f(0), hi = set_f(0);
 	float low, high, scale, zero;
+	uint32_t bad = 0;
 
-	memset(codes, 0, n);
 	for (uint32_t d = 0; d < n; d += LANES) {
+		bad |= not_finite(load_f(x + d));
 		lo = min_f(load_f(x + d), lo);
 		hi = max_f(load_f(x + d), hi);
 	}
 	low = lanes_min(lo);
 	high = lanes_max(hi);
 	scale = _cvtsh_ss(_cvtss_sh((high - low) / top, _MM_FROUND_TO_NEAREST_INT));
-	if (!isfinite(top_of(x, n)) || !isfinite(scale))
+	if (bad || !isfinite(scale)) {
+		memset(codes, 0, n);
 		return p;
+	}
 	p.scale = _cvtss_sh(scale, _MM_FROUND_TO_NEAREST_INT);
-	if (!(scale > 0))
+	if (!(scale > 0)) {
+		memset(codes, 0, n);
 		return p;
+	}
 	p.r = 1 / scale;
 	zero = 0 - low * p.r;
 	p.zero = _cvtss_sh(zero < top ? zero : top, _MM_FROUND_TO_NEAREST_INT);
@@ -165,29 +174,33 @@ INLINE void put_params(const struct kv_plane *dst, uint32_t token,
 	params[dst->block_tokens + token] = p->zero;
 }
 
-/* x[n] with zeros up to a multiple of 16. Return: that. */
-INLINE uint32_t padded_row(const float *x, uint32_t n, float *row)
+/* x[n], or a copy in row with zeros up to a multiple of 16, which is the new n. */
+INLINE const float *padded_row(const float *x, uint32_t *n, float *row)
 {
-	uint32_t round = (n + 15) / 16 * 16;
+	uint32_t round = (*n + 15) / 16 * 16;
 
-	memcpy(row, x, n * sizeof(float));
-	memset(row + n, 0, (round - n) * sizeof(float));
-	return round;
+	if (round == *n)
+		return x;
+	memcpy(row, x, *n * sizeof(float));
+	memset(row + *n, 0, (round - *n) * sizeof(float));
+	*n = round;
+	return row;
 }
 
 INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
 {
 	_Alignas(64) float row[KV_HEAD_DIM_MAX];
 	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX];
-	uint32_t hd = dst->head_dim, n = padded_row(x, hd, row);
-	struct token_params p = asymmetric(row, n, 255, c);
+	uint32_t hd = dst->head_dim, n = hd;
+	const float *from = padded_row(x, &n, row);
+	struct token_params p = asymmetric(from, n, 255, c);
 	uint8_t *codes = dst->codes;
 
 	put_params(dst, token, &p);
 	if (v) {
-		codes += (size_t)token / 4 * hd * 4 + token % 4;
-		for (uint32_t d = 0; d < hd; d++)
-			codes[d * 4] = c[d];
+		codes += (size_t)token / 4 * hd * 4;
+		for (uint32_t d = 0; d < hd; d += 8)
+			store_every_4th(codes + d * 4, c + d, token % 4);
 	} else {
 		codes += (size_t)token * 4;
 		for (uint32_t d = 0; d < hd; d += 4)
@@ -220,8 +233,9 @@ INLINE void store_fp8(const float *x, const struct kv_plane *dst, uint32_t token
 {
 	_Alignas(64) float row[KV_HEAD_DIM_MAX];
 	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX] = {0};
-	uint32_t hd = dst->head_dim, bt = dst->block_tokens, n = padded_row(x, hd, row);
-	float top = top_of(row, n), scale;
+	uint32_t hd = dst->head_dim, bt = dst->block_tokens, n = hd;
+	const float *from = padded_row(x, &n, row);
+	float top = top_of(from, n), scale;
 	uint16_t *params = dst->params;
 	uint8_t *codes = dst->codes;
 
@@ -234,7 +248,7 @@ INLINE void store_fp8(const float *x, const struct kv_plane *dst, uint32_t token
 			params[token] = half;
 		if (isfinite(scale) && scale > 0)
 			for (uint32_t d = 0; d < n; d += LANES)
-				store_bytes(c + d, (vint)e4m3(mul_f(load_f(row + d),
+				store_bytes(c + d, (vint)e4m3(mul_f(load_f(from + d),
 								    set_f(1 / scale))));
 	}
 	if (v)

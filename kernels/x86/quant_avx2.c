@@ -10,6 +10,19 @@ INLINE vfloat butterfly(vfloat x, int l)
 	return butterfly_8(x, l);
 }
 
+INLINE uint32_t not_finite(vfloat x)
+{
+	__m256 diff = _mm256_sub_ps(x, x);
+
+	return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(diff, diff, _CMP_UNORD_Q));
+}
+
+INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i)
+{
+	for (uint32_t d = 0; d < 8; d++)
+		dst[d * 4 + i] = c[d];
+}
+
 #include "kernels/x86/quant.h"
 
 QUANT(avx2)

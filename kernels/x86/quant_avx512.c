@@ -14,6 +14,20 @@ INLINE vfloat butterfly(vfloat x, int l)
 	return _mm512_mask_sub_ps(_mm512_add_ps(x, p), upper, p, x);
 }
 
+INLINE uint32_t not_finite(vfloat x)
+{
+	/* Quiet NaN, both infinities, signalling NaN. */
+	return _mm512_fpclass_ps_mask(x, 0x01 | 0x08 | 0x10 | 0x80);
+}
+
+INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i)
+{
+	__m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)c));
+
+	v = _mm256_sll_epi32(v, _mm_cvtsi32_si128((int)i * 8));
+	_mm256_mask_storeu_epi8(dst, 0x11111111u << i, v);
+}
+
 #include "kernels/x86/quant.h"
 
 QUANT(avx512)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Decode attention over the geometry of the default model (30 layers, 3 KV heads of 64, 9
- * query heads): what one cached token costs, for each KV format and length of context; and
- * 16 sequences that share a prefix, beside 16 that do not. Values are medians over rounds,
- * in which all cases and the read bandwidth of the machine take turns.
+ * query heads): what one cached token costs, for each KV format and length of context;
+ * 16 sequences that share a prefix, beside 16 that do not; and the writing of int8, beside
+ * memcpy() of as many halves. Values are medians over rounds, in which all cases and the read
+ * bandwidth of the machine take turns.
  *
  * usage: bench_attention [--json] [--rounds N] [--threads N] [--max-context N]
  */
@@ -16,7 +17,9 @@
 #include <time.h>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
+#include "kernels/cpu_features.h"
 
 enum {
 	LAYERS = 30,
@@ -211,6 +214,54 @@ static double read_rate(struct bench *b)
 	return READ_BYTES / (double)(now_ns() - start);
 }
 
+/* --- writing ------------------------------------------------------------------------ */
+
+enum { WRITE_ROWS = 1 << 14, WRITE_BYTES = WRITE_ROWS * HD * 2 };
+
+/* Rows of 64 as V of blocks of 16 tokens, rotated or not; bytes of as many halves per ns. */
+static double write_rate(struct bench *b, bool rotated)
+{
+	static struct kv_cpu_ops ops;
+	size_t block = 2176;
+	uint64_t start;
+
+	if (!ops.rotate)
+		kv_cpu_ops_init(&ops, kv_cpu_features());
+	start = now_ns();
+	for (uint32_t i = 0; i < WRITE_ROWS; i++) {
+		uint8_t *codes = b->read_mem + i / BT * block;
+		struct kv_plane dst = {codes, codes + HD * BT, NULL, HD, BT};
+		float row[HD];
+
+		memcpy(row, b->qkv + i % CHUNK * QKV, sizeof(row));
+		if (rotated)
+			ops.rotate(row, HD, false);
+		ops.store_v[KV_FORMAT_INT8](row, &dst, i % BT);
+	}
+	return WRITE_BYTES / (double)(now_ns() - start);
+}
+
+static double copy_rate(struct bench *b)
+{
+	uint64_t start = now_ns();
+
+	memcpy(b->read_mem, b->read_mem + READ_BYTES / 2, WRITE_BYTES);
+	return WRITE_BYTES / (double)(now_ns() - start);
+}
+
+static void report_write(const struct bench *b, const char *name, double value,
+			 double copy, const char *floor, const char *goal)
+{
+	if (b->json)
+		printf("{\"bench\": \"attention\", \"case\": \"%s\", \"value\": %.4g, "
+		       "\"unit\": \"GB/s\", \"peer\": \"memcpy\", \"peer_value\": %.4g, "
+		       "\"ratio\": %.3f, \"must\": %s, \"goal\": %s}\n",
+		       name, value, copy, value / copy, floor, goal);
+	else
+		printf("%-28s %8.2f GB/s | memcpy %.2f | ratio %.2f (must %s, goal %s)\n",
+		       name, value, copy, value / copy, floor, goal);
+}
+
 static void report(const struct bench *b, const char *name, double value,
 		   const char *peer, double peer_value, const char *floor,
 		   const char *goal)
@@ -276,7 +327,7 @@ int main(int argc, char **argv)
 	static struct bench b = {.max_context = CONTEXT};
 	static struct series s[N_FORMATS][N_CONTEXTS], shared[N_FORMATS],
 		apart[N_FORMATS];
-	static struct series rate;
+	static struct series rate, copy, write[2];
 	uint32_t n_threads = 2;
 	int rounds = 7;
 
@@ -297,11 +348,16 @@ int main(int argc, char **argv)
 		return 2;
 	bench_open(&b, n_threads);
 	for (int round = 0; round <= rounds; round++) {
-		double r = read_rate(&b);
+		double r = read_rate(&b), copied = copy_rate(&b);
+		double w[2] = {write_rate(&b, false), write_rate(&b, true)};
 
 		/* The first round warms up. */
-		if (round > 0)
+		if (round > 0) {
 			rate.at[rate.n++] = r;
+			copy.at[copy.n++] = copied;
+			for (int k = 0; k < 2; k++)
+				write[k].at[write[k].n++] = w[k];
+		}
 		for (int f = 0; f < N_FORMATS; f++) {
 			for (int c = 0; c < N_CONTEXTS && contexts[c] <= b.max_context;
 			     c++) {
@@ -330,5 +386,8 @@ int main(int argc, char **argv)
 		report(&b, name, median(&shared[f]), "16 apart", median(&apart[f]),
 		       "null", "null");
 	}
+	report_write(&b, "write-int8", median(&write[0]), median(&copy), "0.3", "0.6");
+	report_write(&b, "write-int8-rotated", median(&write[1]), median(&copy), "null",
+		     "null");
 	return 0;
 }
