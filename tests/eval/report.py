@@ -138,14 +138,15 @@ def plot(ev, path, say):
         say("no plot: no format beside fp16 was measured")
         return
     figure, axes = plt.subplots(figsize=(6.4, 3.8), dpi=110)
-    for points, mark, colour, label in ((ours, "o", "#1f5fa8", "kvd"),
-                                        (theirs, "s", "#b0562a", "llama.cpp, emulated")):
+    for points, mark, colour, place, label in (
+            (ours, "o", "#1f5fa8", (7, 5), "kvd"),
+            (theirs, "s", "#b0562a", (-30, 5), "llama.cpp, emulated")):
         xs, ys = [100 * x for _, x, _ in points], [e["kl_mean"] for _, _, e in points]
         error = [[e["kl_mean"] - e["kl_mean_ci"][0] for _, _, e in points],
                  [e["kl_mean_ci"][1] - e["kl_mean"] for _, _, e in points]]
         axes.errorbar(xs, ys, yerr=error, fmt=mark, color=colour, capsize=3, label=label)
         for (name, _, _), x, y in zip(points, xs, ys):
-            axes.annotate(name, (x, y), xytext=(7, 5), textcoords="offset points",
+            axes.annotate(name, (x, y), xytext=place, textcoords="offset points",
                           fontsize=8, color=colour)
     axes.set_yscale("log")
     axes.set_xlim(25, 62)
