@@ -254,3 +254,70 @@ int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 		*ret_counts = reply.counts;
 	return 0;
 }
+
+/* All pages of a list. Return: entries there are, perhaps more than @cap. */
+static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cursor,
+		      uint32_t *cursor32, uint16_t type, uint16_t reply, void *ret,
+		      size_t size, size_t cap)
+{
+	uint64_t next = 0;
+	size_t total = 0;
+	int rc, n;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	do {
+		pthread_mutex_lock(&c->ctl_lock);
+		rc = ctl_call_locked(c, msg, len, type, reply, NULL);
+		n = rc < 0 ? rc
+			   : proto_parse_page(c->buf, (size_t)rc, reply,
+					      total < cap ? (uint8_t *)ret + total * size
+							  : NULL,
+					      size, total < cap ? cap - total : 0, &next);
+		pthread_mutex_unlock(&c->ctl_lock);
+		if (rc < 0)
+			return rc;
+		if (n < 0)
+			return kvc_fail_status(KVD_E_PROTO, 0);
+		total += (size_t)n;
+		if (cursor)
+			*cursor = next;
+		else
+			*cursor32 = (uint32_t)next;
+	} while (next != 0 && total < INT32_MAX / 2);
+	return (int)total;
+}
+
+int kvc_quotas(struct kvc_client *c, struct kvd_quota_info *ret_users, size_t cap)
+{
+	struct kvd_msg_quota msg = {0};
+
+	return list_pages(c, &msg, sizeof(msg), NULL, &msg.after_uid, KVD_MSG_QUOTA,
+			  KVD_MSG_QUOTA_REPLY, ret_users, sizeof(*ret_users), cap);
+}
+
+int kvc_quota_set(struct kvc_client *c, uint32_t uid, uint32_t set,
+		  const struct kvd_quota *quota)
+{
+	struct kvd_msg_quota msg = {.set = set, .uid = uid, .quota = *quota};
+	struct kvd_msg_quota_reply reply;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	if (!set || set & ~KVD_QUOTA_ALL)
+		return kvc_fail(-EINVAL, "no limit to set");
+	return ctl_call(c, &msg, sizeof(msg), KVD_MSG_QUOTA, KVD_MSG_QUOTA_REPLY,
+			sizeof(reply), &reply, sizeof(reply), NULL);
+}
+
+int kvc_cache_list(struct kvc_client *c, struct kvd_prefix_info *ret_prefixes, size_t cap)
+{
+	struct kvd_msg_cache_list msg = {0};
+
+	return list_pages(c, &msg, sizeof(msg), &msg.after, NULL, KVD_MSG_CACHE_LIST,
+			  KVD_MSG_CACHE_LIST_REPLY, ret_prefixes, sizeof(*ret_prefixes),
+			  cap);
+}

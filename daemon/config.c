@@ -47,6 +47,7 @@ void config_deinit(struct config *config)
 			*field = NULL;
 		}
 	}
+	config_domain_deinit(config);
 }
 
 void config_report_error(struct config_report *report, const char *where,
@@ -108,6 +109,10 @@ static bool is_near(const char *wrong, const char *right, size_t *best)
 
 bool config_section_known(const char *section)
 {
+	const char *name;
+
+	if (config_domain_section(section, &name))
+		return true;
 	for (size_t i = 0; i < config_n_keys; i++)
 		if (strcmp(config_keys[i].section, section) == 0)
 			return true;
@@ -165,6 +170,7 @@ int config_set(struct config *config, const char *where, const char *section,
 	       const char *name, const char *value, struct config_report *report)
 {
 	const struct config_key *key = NULL;
+	const char *domain;
 	char problem[512];
 	int r;
 
@@ -172,6 +178,8 @@ int config_set(struct config *config, const char *where, const char *section,
 		config_report_section(report, where, section);
 		return 1;
 	}
+	if (config_domain_section(section, &domain))
+		return config_domain_set(config, where, domain, name, value, report);
 	for (size_t i = 0; i < config_n_keys && !key; i++)
 		if (strcmp(config_keys[i].section, section) == 0 &&
 		    strcmp(config_keys[i].name, name) == 0)

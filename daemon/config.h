@@ -52,6 +52,34 @@ enum config_huge_pages {
 	CONFIG_HUGE_PAGES_NEVER, /* switched off for the whole process */
 };
 
+/* What one user may have at a time; 0 is no limit, but for guaranteed_blocks. */
+struct config_quota {
+	uint32_t guaranteed_blocks;
+	uint32_t max_blocks;
+	uint32_t max_running;
+	uint32_t max_waiting;
+	uint32_t max_connections;
+	uint64_t max_arena; /* bytes, of all rings */
+};
+
+#define CONFIG_MAX_DOMAINS 32
+#define CONFIG_DOMAIN_NAME 40
+
+/**
+ * struct config_domain - [domain NAME]: users that share one cache
+ * @name: letters, digits, dots, dashes, underscores
+ * @users, @groups: names or numbers, separated by commas or blanks
+ * @quota: of each user in it; @quota_set: bits of the keys that were given, in the order
+ *	of the fields; the others are as in [quota]
+ */
+struct config_domain {
+	char name[CONFIG_DOMAIN_NAME];
+	char *users;
+	char *groups;
+	struct config_quota quota;
+	uint32_t quota_set;
+};
+
 /* Strings are never NULL; "" means not set. All are owned by the config. */
 struct config {
 	struct {
@@ -93,6 +121,9 @@ struct config {
 		cpu_set_t affinity; /* empty: not set */
 		int huge_pages;     /* enum config_huge_pages */
 	} cpu;
+	struct config_quota quota;
+	struct config_domain *domains; /* [n_domains] */
+	uint32_t n_domains;
 };
 
 /*

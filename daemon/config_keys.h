@@ -66,6 +66,14 @@ void config_value_print(const struct config_key *key, const void *field, FILE *o
 /* "16, 32" or "1 to 1048576", what a key takes. */
 void config_value_describe(const struct config_key *key, FILE *out);
 
+/* Whether @section is "domain NAME" with a good name; *ret_name is in @section. */
+bool config_domain_section(const char *section, const char **ret_name);
+
+/* config_set() for a key of [domain NAME]; makes the domain at its first key. */
+int config_domain_set(struct config *config, const char *where, const char *name,
+		      const char *key, const char *value, struct config_report *report);
+void config_domain_deinit(struct config *config);
+
 bool config_section_known(const char *section);
 
 /* Reports an unknown section, with the nearest known one as a hint. */

@@ -105,6 +105,15 @@ static void control_ring_open(struct session *session,
 		return;
 	}
 	r = session_ring_open(session, open, &ring);
+	if (r == -EDQUOT) {
+		snprintf(text, sizeof(text),
+			 "the rings of this user take too much memory: [quota] max_arena "
+			 "is %llu bytes",
+			 (unsigned long long)session->user->max_arena);
+		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
+				    session->user->max_arena, text);
+		return;
+	}
 	if (r) {
 		session_reply_error(session, &request->hdr, r, 0, NULL);
 		return;
@@ -215,38 +224,25 @@ static void control_clients(struct session *session, const struct proto_request 
 	free(msg);
 }
 
-/* "uid:1000" to 1000. Return: false for anything else. */
-static bool parse_domain(const char *name, uint32_t *ret_uid)
-{
-	char *end;
-	unsigned long uid;
-
-	if (strncmp(name, "uid:", 4) || name[4] < '0' || name[4] > '9')
-		return false;
-	errno = 0;
-	uid = strtoul(name + 4, &end, 10);
-	if (errno || *end || uid >= UINT32_MAX)
-		return false;
-	*ret_uid = (uint32_t)uid;
-	return true;
-}
-
 static void control_flush(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_flush *ask = &request->u.flush;
 	struct engine *engine = session->sessions->engine;
 	struct kvd_msg_flush_reply msg = {0};
-	uint32_t uid = session->cred.uid;
+	uint32_t domain = session->user->domain;
 	bool all = session->admin && !ask->domain[0];
 
-	if (ask->domain[0] && !parse_domain(ask->domain, &uid)) {
+	if (ask->domain[0] &&
+	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
 		session_reply_error(session, &request->hdr, -EINVAL, 0,
-				    "a domain is written uid:NUMBER");
+				    "no such domain; it is written uid:NUMBER, or is the "
+				    "NAME of a [domain NAME]");
 		return;
 	}
-	if (!session->admin && uid != session->cred.uid) {
-		session_reply_error(session, &request->hdr, -EPERM, 0,
-				    "only root may flush the domain of another user");
+	if (!session->admin && domain != session->user->domain) {
+		session_reply_error(
+			session, &request->hdr, -EPERM, 0,
+			"only an administrator may flush the domain of others");
 		return;
 	}
 	if (ask->model[0] && strcmp(ask->model, engine->info.name) != 0) {
@@ -254,7 +250,7 @@ static void control_flush(struct session *session, const struct proto_request *r
 				    "no model of this name is loaded");
 		return;
 	}
-	engine_flush(engine, all, engine_domain(uid), &msg.counts);
+	engine_flush(engine, all, domain, &msg.counts);
 	log_event(LOG_INFO,
 		  LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
 			     .uid = session->cred.uid, .has_uid = true),
@@ -286,6 +282,12 @@ void control_request(struct session *session, const struct proto_request *reques
 		break;
 	case KVD_MSG_FLUSH:
 		control_flush(session, request);
+		break;
+	case KVD_MSG_QUOTA:
+		control_quota(session, request);
+		break;
+	case KVD_MSG_CACHE_LIST:
+		control_cache_list(session, request);
 		break;
 	default:
 		session_fault(session, "unknown message");

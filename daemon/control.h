@@ -16,4 +16,8 @@ struct session;
 /* Answer one request; the session may be closing afterwards. */
 void control_request(struct session *session, const struct proto_request *request);
 
+/* control_cache.c */
+void control_quota(struct session *session, const struct proto_request *request);
+void control_cache_list(struct session *session, const struct proto_request *request);
+
 #endif

@@ -286,6 +286,12 @@ static int daemon_start(struct daemon *daemon)
 	}
 	loop_now_refresh(daemon->loop);
 	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine);
+	r = users_init(&daemon->sessions.users, config, error, sizeof(error));
+	if (r) {
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s",
+			  error);
+		return r;
+	}
 	/* Rises with each start as long as the clock does; a warm restart will keep count. */
 	clock_gettime(CLOCK_REALTIME, &now);
 	daemon->sessions.generation =

@@ -118,12 +118,6 @@ static inline bool engine_busy(const struct engine *engine)
  */
 bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns);
 
-/* Sharing domain of a uid. */
-static inline uint32_t engine_domain(uint32_t uid)
-{
-	return uid;
-}
-
 /* The cache's and the scheduler's part of the statistics. */
 void engine_stats(const struct engine *engine, struct kvd_stats *stats);
 

@@ -29,6 +29,7 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.loop = loop,
 		.config = config,
 		.engine = engine,
+		.users = {.config = config},
 		.next_id = 1,
 		.started_ns = loop_now(loop),
 	};
@@ -94,6 +95,8 @@ static void session_ring_free(struct session_ring *ring)
 	ring_watch_forget(ring);
 	loop_io_remove(&ring->doorbell);
 	ring_daemon_deinit(&ring->ring);
+	if (ring->session->user)
+		user_uncharge_arena(ring->session->user, ring->charged);
 	ring->session->n_rings--;
 	sessions->n_rings--;
 	free(ring);
@@ -110,6 +113,11 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 	if (!ring)
 		return -ENOMEM;
 	ring->session = session;
+	ring->charged = msg->in_bytes + msg->out_bytes;
+	if (session->user && user_charge_arena(session->user, ring->charged)) {
+		free(ring);
+		return -EDQUOT;
+	}
 	r = ring_daemon_init(&ring->ring, msg->sq_entries, msg->cq_entries, msg->in_bytes,
 			     msg->out_bytes);
 	if (!r) {
@@ -118,6 +126,8 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 			ring_daemon_deinit(&ring->ring);
 	}
 	if (r) {
+		if (session->user)
+			user_uncharge_arena(session->user, ring->charged);
 		free(ring);
 		return r;
 	}
@@ -166,6 +176,7 @@ static void session_free(struct session *session)
 	else
 		sessions->list_tail = session->prev;
 	sessions->n_sessions--;
+	user_disconnect(&sessions->users, session->user);
 	free(session);
 }
 
@@ -287,15 +298,6 @@ static void session_readable(struct loop_io *io, uint32_t events)
 		session_close(session);
 }
 
-static uint32_t sessions_of_uid(const struct sessions *sessions, uid_t uid)
-{
-	uint32_t n = 0;
-
-	for (const struct session *s = sessions->list; s; s = s->next)
-		n += s->cred.uid == uid;
-	return n;
-}
-
 /* Turned away before HELLO: it learns why, and the log does. */
 static void sessions_refuse(struct sessions *sessions, int fd,
 			    const struct peer_cred *cred, const char *key, uint64_t limit)
@@ -320,6 +322,7 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 	const struct config *config = sessions->config;
 	struct session *session;
 	struct peer_cred cred;
+	struct user *user;
 	int r;
 
 	r = peer_cred_get(fd, &cred);
@@ -334,16 +337,24 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 				config->daemon.max_clients);
 		return;
 	}
-	if (sessions_of_uid(sessions, cred.uid) >= config->daemon.max_clients_per_uid) {
+	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, &user);
+	if (r == -EDQUOT) {
 		sessions_refuse(sessions, fd, &cred, "max_clients_per_uid",
-				config->daemon.max_clients_per_uid);
+				user->max_connections);
+		return;
+	}
+	if (r) {
+		log_errno(LOG_WARNING, r, "cannot serve this user; refused");
+		close(fd);
 		return;
 	}
 	session = calloc(1, sizeof(*session));
 	if (!session) {
+		user_disconnect(&sessions->users, user);
 		close(fd);
 		return;
 	}
+	session->user = user;
 	session->sessions = sessions;
 	session->fd = fd;
 	session->cred = cred;
@@ -357,6 +368,7 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 			session_readable);
 	if (r) {
 		log_errno(LOG_WARNING, r, "cannot watch a connection; refused");
+		user_disconnect(&sessions->users, user);
 		close(fd);
 		free(session);
 		return;
@@ -377,5 +389,6 @@ void sessions_deinit(struct sessions *sessions)
 	while (sessions->list)
 		session_free(sessions->list);
 	loop_defer_cancel(&sessions->reap);
+	users_deinit(&sessions->users);
 	sessions->loop = NULL;
 }

@@ -30,6 +30,7 @@
 
 #include "daemon/listener.h"
 #include "daemon/loop.h"
+#include "daemon/user.h"
 #include "ipc/ring.h"
 
 struct config;
@@ -66,6 +67,7 @@ struct session_ring {
 	uint32_t n_ops;
 	struct session_kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
+	uint64_t charged; /* arena bytes, to the user */
 	uint32_t n_blocked;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
@@ -88,6 +90,7 @@ struct session {
 	uint64_t id;
 	enum session_state state;
 	struct peer_cred cred;
+	struct user *user;
 	uint64_t owner;
 	bool admin;
 	char name[KVD_NAME_MAX];
@@ -110,6 +113,7 @@ struct sessions {
 	struct loop *loop;
 	const struct config *config;
 	struct engine *engine;
+	struct users users;
 	struct session *list, *list_tail;
 	uint32_t n_sessions;
 	uint32_t n_rings;

@@ -94,12 +94,14 @@ static void describe(const struct op *op, const struct token_list *list,
 		     struct request_desc *desc)
 {
 	const struct session *session = op->ring->session;
+	const struct user *user = session->user;
 
 	*desc = (struct request_desc){
 		.tokens = list->ids,
 		.n_tokens = (uint32_t)list->n,
 		.uid = session->cred.uid,
-		.domain = engine_domain(session->cred.uid),
+		.quota = user ? &user->quota : NULL,
+		.domain = user ? user->domain : session->cred.uid,
 		.owner = session->owner,
 	};
 }
@@ -114,10 +116,6 @@ static void describe_generate(const struct kvd_gen_params *params, uint32_t inde
 	desc->priority = params->priority;
 	if (params->timeout_ms)
 		desc->deadline_ns = now_ns + params->timeout_ms * UINT64_C(1000000);
-	if (params->salt) {
-		desc->salt = &params->salt;
-		desc->salt_len = sizeof(params->salt);
-	}
 	desc->sample = (struct sample_params){
 		.temperature = params->temperature,
 		.top_p = params->top_p > 0 ? params->top_p : 1.0f,
@@ -174,6 +172,29 @@ static int32_t read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_
 	return r;
 }
 
+/* The name of a domain, then what the client said: it only narrows. */
+struct salt {
+	char bytes[CONFIG_DOMAIN_NAME + sizeof(uint64_t)];
+};
+
+static void describe_salt(const struct op *op, uint64_t own, struct salt *salt,
+			  struct request_desc *desc)
+{
+	const struct user *user = op->ring->session->user;
+	size_t n = 0;
+
+	if (user && user->domain_name) {
+		n = strlen(user->domain_name) + 1;
+		memcpy(salt->bytes, user->domain_name, n);
+	}
+	if (own) {
+		memcpy(salt->bytes + n, &own, sizeof(own));
+		n += sizeof(own);
+	}
+	desc->salt = salt->bytes;
+	desc->salt_len = n;
+}
+
 static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 			       uint64_t *ret_detail)
 {
@@ -183,6 +204,7 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	struct token_list list = {0};
 	struct kvd_gen_params params;
 	struct request_desc desc;
+	struct salt salt;
 	void *copy = NULL;
 	int32_t r;
 
@@ -200,6 +222,7 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
+		describe_salt(op, params.salt, &salt, &desc);
 		r = engine_add(op->engine, op, &desc, ret_detail);
 		if (!r)
 			r = submit_siblings(op, sqe, &params, stops, &desc);
@@ -280,6 +303,7 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 	struct token_list list = {0};
 	struct kvd_gen_params params;
 	struct request_desc desc;
+	struct salt salt;
 	void *copy = NULL;
 	int32_t r;
 
@@ -298,6 +322,7 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
+		describe_salt(op, params.salt, &salt, &desc);
 		if (parent)
 			r = fork_running(op, parent, params.fork_at, &desc, ret_detail);
 		else if (kept)
@@ -333,6 +358,7 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 {
 	struct token_list list = {0};
 	struct request_desc desc;
+	struct salt salt;
 	uint64_t need;
 	int32_t r;
 
@@ -346,6 +372,7 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 		goto out;
 	describe(op, &list, &desc);
 	desc.kind = REQUEST_SCORE;
+	describe_salt(op, 0, &salt, &desc);
 	r = describe_dist(op, sqe, &desc);
 	if (r)
 		goto out;

@@ -148,6 +148,10 @@ static size_t request_size(uint16_t type)
 		return sizeof(struct kvd_msg_clients);
 	case KVD_MSG_FLUSH:
 		return sizeof(struct kvd_msg_flush);
+	case KVD_MSG_QUOTA:
+		return sizeof(struct kvd_msg_quota);
+	case KVD_MSG_CACHE_LIST:
+		return sizeof(struct kvd_msg_cache_list);
 	default:
 		return 0;
 	}
@@ -172,6 +176,11 @@ static int check_fields(const struct proto_request *req)
 		return req->u.ring_close.reserved ? -EINVAL : 0;
 	case KVD_MSG_CLIENTS:
 		return req->u.clients.reserved ? -EINVAL : 0;
+	case KVD_MSG_QUOTA:
+		return req->u.quota.set & ~KVD_QUOTA_ALL || req->u.quota.reserved ||
+				       req->u.quota.quota.reserved
+			       ? -EINVAL
+			       : 0;
 	case KVD_MSG_FLUSH:
 		return flush->flags == 0 && flush->reserved == 0 &&
 				       string_ok(flush->domain, sizeof(flush->domain)) &&
@@ -250,5 +259,25 @@ int proto_parse_clients(const void *buf, size_t len, struct kvd_client_info *ret
 		ret[i].name[sizeof(ret[i].name) - 1] = 0;
 	}
 	*ret_next_id = r.next_id;
+	return (int)r.n;
+}
+
+int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,
+		     size_t cap, uint64_t *ret_next)
+{
+	/* the replies differ in the width of what names the next page only */
+	struct kvd_msg_cache_list_reply r;
+	const uint8_t *entry;
+	uint32_t i;
+
+	if (proto_parse_reply(buf, len, type, sizeof(r), &r, sizeof(r)) < 0)
+		return KVD_E_PROTO;
+	if (r.n > KVD_CLIENTS_PAGE || r.entry_size < size || r.entry_size > KVD_MSG_MAX ||
+	    !range_ok(sizeof(r), (uint64_t)r.n * r.entry_size, len))
+		return KVD_E_PROTO;
+	entry = (const uint8_t *)buf + sizeof(r);
+	for (i = 0; i < r.n && i < cap; i++, entry += r.entry_size)
+		memcpy((uint8_t *)ret + i * size, entry, size);
+	*ret_next = r.next;
 	return (int)r.n;
 }

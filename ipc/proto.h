@@ -36,6 +36,8 @@ struct proto_request {
 		struct kvd_msg_ring_close ring_close;
 		struct kvd_msg_clients clients;
 		struct kvd_msg_flush flush;
+		struct kvd_msg_quota quota;
+		struct kvd_msg_cache_list cache_list;
 	} u;
 };
 
@@ -63,6 +65,17 @@ enum proto_verdict proto_parse_request(const void *buf, size_t len, bool greeted
  */
 int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, void *ret,
 		      size_t size);
+
+/**
+ * proto_parse_page() - entries of a QUOTA_REPLY or CACHE_LIST_REPLY
+ * @type: which
+ * @ret: [cap] entries of @size bytes as this side knows them
+ * @ret_next: names the next page, 0 after the last
+ *
+ * Return: entries of the page, perhaps more than @cap; KVD_E_PROTO.
+ */
+int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,
+		     size_t cap, uint64_t *ret_next);
 
 /**
  * proto_parse_clients() - client: entries of a CLIENTS_REPLY

@@ -384,6 +384,28 @@ KVC_API int kvc_stats(struct kvc_client *client, struct kvd_stats *ret_stats);
 KVC_API int kvc_clients(struct kvc_client *client, struct kvd_client_info *ret_clients,
 			size_t cap);
 
+/**
+ * kvc_quotas() - limits and use of each user; without KVD_FEATURE_ADMIN of oneself
+ * @ret_users: [cap]
+ *
+ * Return: number of users, also when it is above @cap.
+ */
+KVC_API int kvc_quotas(struct kvc_client *client, struct kvd_quota_info *ret_users,
+		       size_t cap);
+
+/* Sets those limits of a user that @set names (KVD_QUOTA_*), until the daemon ends. */
+KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
+			  const struct kvd_quota *quota);
+
+/**
+ * kvc_cache_list() - what the cache holds, prefix by prefix
+ * @ret_prefixes: [cap]
+ *
+ * Return: number of prefixes, also when it is above @cap.
+ */
+KVC_API int kvc_cache_list(struct kvc_client *client,
+			   struct kvd_prefix_info *ret_prefixes, size_t cap);
+
 /*
  * Flush the cache; NULL for domain and model: all that the caller may. Complete
  * only if ret_counts->remaining is 0.

@@ -1,14 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* kvctl cache: what an administrator does to the prefix cache. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/quota.h"
+#include "client/kvctl/table.h"
 
-enum { OPT_DOMAIN = 256, OPT_MODEL, OPT_YES };
+enum {
+	OPT_DOMAIN = 256,
+	OPT_MODEL,
+	OPT_YES,
+	/* in the order of enum quota_option */
+	OPT_USER,
+	OPT_GUARANTEED,
+	OPT_BLOCKS,
+	OPT_RUNNING,
+	OPT_WAITING,
+	OPT_CONNECTIONS,
+	OPT_ARENA,
+};
 
 static bool confirmed(void)
 {
@@ -64,15 +80,97 @@ static int flush_cache(struct kvctl *ctl, const char *domain, const char *model)
 	return EXIT_FAILED;
 }
 
+static int list_cache(struct kvctl *ctl)
+{
+	static const char *const headings[] = {">TOKENS", ">OWN BLOCKS",
+					       "DOMAIN",  ">READERS",
+					       ">PINS",   "WHY IT IS KEPT"};
+	struct kvd_prefix_info *list = NULL;
+	struct kvc_client *client;
+	struct table table;
+	struct json json;
+	int r = kvctl_connect(ctl, &client), n = 0;
+
+	if (r)
+		return r;
+	n = kvc_cache_list(client, NULL, 0);
+	if (n > 0) {
+		size_t cap = (size_t)n;
+
+		list = calloc(cap, sizeof(*list));
+		n = list ? kvc_cache_list(client, list, cap) : -ENOMEM;
+		if (n > (int)cap)
+			n = (int)cap;
+	}
+	kvc_close(client);
+	if (n < 0) {
+		free(list);
+		return kvctl_fail("cannot list the cache", n);
+	}
+	json_init(&json, stdout);
+	if (ctl->json) {
+		json_open_object(&json, NULL);
+		json_open_array(&json, "prefixes");
+	} else if (table_init(&table, 6, headings) < 0) {
+		free(list);
+		return kvctl_fail("cannot list the cache", -ENOMEM);
+	}
+	for (int i = 0; i < n; i++) {
+		const struct kvd_prefix_info *p = &list[i];
+		const char *why = p->pins      ? "pinned"
+				  : p->readers ? "in use"
+				  : p->often   ? "found again"
+					       : "computed once";
+
+		if (ctl->json) {
+			json_open_object(&json, NULL);
+			json_u64(&json, "tokens", p->tokens);
+			json_u64(&json, "own_blocks", p->own_blocks);
+			json_str_n(&json, "domain", p->domain,
+				   strnlen(p->domain, sizeof(p->domain)));
+			json_u64(&json, "readers", p->readers);
+			json_u64(&json, "pins", p->pins);
+			json_str(&json, "kept", why);
+			json_close_object(&json);
+			continue;
+		}
+		r |= table_add(&table, "%" PRIu64, p->tokens);
+		r |= table_add(&table, "%u", p->own_blocks);
+		r |= table_add(&table, "%.*s", (int)strnlen(p->domain, sizeof(p->domain)),
+			       p->domain);
+		r |= table_add(&table, "%u", p->readers);
+		r |= table_add(&table, "%u", p->pins);
+		r |= table_add(&table, "%s", why);
+	}
+	if (ctl->json) {
+		json_close_array(&json);
+		json_close_object(&json);
+		json_end(&json);
+	} else {
+		table_print(&table, stdout);
+		table_deinit(&table);
+	}
+	free(list);
+	return r ? kvctl_fail("cannot list the cache", -ENOMEM) : EXIT_OK;
+}
+
 int cmd_cache(struct kvctl *ctl, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"domain", required_argument, NULL, OPT_DOMAIN},
 		{"model", required_argument, NULL, OPT_MODEL},
 		{"yes", no_argument, NULL, OPT_YES},
+		{"user", required_argument, NULL, OPT_USER},
+		{"guaranteed-blocks", required_argument, NULL, OPT_GUARANTEED},
+		{"max-blocks", required_argument, NULL, OPT_BLOCKS},
+		{"max-running", required_argument, NULL, OPT_RUNNING},
+		{"max-waiting", required_argument, NULL, OPT_WAITING},
+		{"max-connections", required_argument, NULL, OPT_CONNECTIONS},
+		{"max-arena", required_argument, NULL, OPT_ARENA},
 		KVCTL_COMMON_OPTIONS,
 	};
 	const char *domain = NULL, *model = NULL;
+	struct quota_args quota = {0};
 	bool yes = false;
 	int c;
 
@@ -83,10 +181,17 @@ int cmd_cache(struct kvctl *ctl, int argc, char **argv)
 			model = optarg;
 		else if (c == OPT_YES)
 			yes = true;
+		else
+			quota_option(&quota, c - OPT_USER, optarg);
 	}
-	if (optind + 1 != argc || strcmp(argv[optind], "flush") != 0)
-		kvctl_usage_error(
-			"'kvctl cache' knows one thing to do: kvctl cache flush");
+	if (optind + 1 != argc)
+		kvctl_usage_error("say what to do: kvctl cache flush, ls or quota");
+	if (!strcmp(argv[optind], "ls"))
+		return list_cache(ctl);
+	if (!strcmp(argv[optind], "quota"))
+		return quota_run(ctl, &quota);
+	if (strcmp(argv[optind], "flush") != 0)
+		kvctl_usage_error("'kvctl cache' knows flush, ls and quota");
 	if (!yes && !confirmed()) {
 		fputs("kvctl: nothing was flushed\n", stderr);
 		return EXIT_FAILED;

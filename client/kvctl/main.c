@@ -13,14 +13,20 @@ static const struct verb verbs[] = {
 	{"clients", cmd_clients, "[--json]",
 	 "List the connected programs; those of other users for an administrator only",
 	 "\nExample:\n  kvctl clients\n"},
-	{"cache", cmd_cache, "flush [--domain D] [--model M] [--yes]",
-	 "Empty what may be emptied of the prefix cache, leaving running requests alone",
-	 "\nOptions:\n"
+	{"cache", cmd_cache,
+	 "flush [--domain D] [--model M] [--yes] | ls | quota [--user U LIMITS]",
+	 "Empty the prefix cache, list what it holds and why, show and set users' limits",
+	 "\nflush leaves running requests alone. Options:\n"
 	 "      --domain D       only this sharing domain, such as uid:1000\n"
 	 "      --model M        only blocks of the model with this name\n"
 	 "      --yes            do not ask; needed when stdin is no terminal\n"
 	 "\nExit code 1 if anything that may be flushed is left.\n"
-	 "\nExample:\n  kvctl cache flush --yes\n"},
+	 "\nquota, without limits, only shows them. Limits stay until the daemon ends:\n"
+	 "      --user U         whose limits to set, by name or number\n"
+	 "      --guaranteed-blocks N  --max-blocks N  --max-running N  --max-waiting N\n"
+	 "      --max-connections N  --max-arena BYTES          0: no limit\n"
+	 "\nExamples:\n  kvctl cache flush --yes\n  kvctl cache ls\n"
+	 "  kvctl cache quota --user alice --max-blocks 1000\n"},
 	{"generate", cmd_generate, "[OPTIONS] PROMPT|-",
 	 "Answer a prompt, printed as it comes",
 	 "\nOptions:\n"

@@ -121,5 +121,81 @@ def test_connection_limit():
               "room again for the user")
 
 
+def domain_conf(d, text):
+    with open(os.path.join(d.folder, "kvd.conf"), "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def open_domains(text, options=None):
+    if os.getuid() != 0:
+        raise Skip("needs root, to become other users")
+    d = Daemon({"cache.kv_cache_memory": "128M", **(options or {})}, start=False)
+    domain_conf(d, text)
+    d.start()
+    os.chmod(d.socket, 0o666)
+    return d
+
+
+CAROL = {"user": 61003, "group": 61003, "extra_groups": [61500]}
+
+
+def test_a_domain_shares_and_others_do_not():
+    prompt = prose(300, 8)
+    with open_domains("[domain lab]\nusers = 61001\ngroups = 61500\n") as d:
+        cold = d.generate(prompt, logprobs=True, **ALICE)
+        equal(cold["cached_tokens"], 0, "tokens cached for the first user")
+        member = d.generate(prompt, logprobs=True, **CAROL)
+        assert member["cached_tokens"] > 0, "a member by group gets no hit"
+        equal(member["logprobs"], cold["logprobs"], "logprobs of a hit across users")
+        equal(d.generate(prompt, **BOB)["cached_tokens"], 0, "tokens cached for a stranger")
+        listed = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
+        equal({p["domain"] for p in listed}, {"lab", "uid:61002"}, "domains in the list")
+        mine = json.loads(d.kvctl("cache", "ls", "--json", **BOB).stdout)["prefixes"]
+        equal({p["domain"] for p in mine}, {"uid:61002"}, "domains that a stranger sees")
+        d.kvctl("cache", "flush", "--yes", "--domain", "lab", status=PERMISSION, **BOB)
+        d.kvctl("cache", "flush", "--yes", "--domain", "nowhere", status=FAILED)
+        d.kvctl("cache", "flush", "--yes", "--domain", "lab", status=OK)
+        equal(d.generate(prompt, **ALICE)["cached_tokens"], 0, "tokens after the flush")
+        assert d.generate(prompt, **BOB)["cached_tokens"] > 0, "the flush went too far"
+
+
+def test_limits_hurt_their_owner_only():
+    prompt = prose(120, 3)
+    conf = "[quota]\nmax_connections = 3\n[domain lab]\nusers = 61001\nmax_blocks = 4\n"
+    with open_domains(conf) as d:
+        d.generate(prompt, **BOB)
+        d.kvctl("generate", "--raw", prompt, status=BUSY, **ALICE)
+        short = d.generate("One two three", tokens=200, **ALICE)
+        assert short["prompt_tokens"] + len(short["tokens"]) <= 4 * 16 + 1, "beyond max_blocks"
+        users = json.loads(d.kvctl("cache", "quota", "--json").stdout)["users"]
+        assert all(u["blocks"] == 0 for u in users), f"blocks are charged at rest: {users}"
+        d.kvctl("cache", "quota", "--user", "61001", "--max-blocks", "0", status=PERMISSION,
+                **ALICE)
+        d.kvctl("cache", "quota", "--user", "61001", "--max-blocks", "0", status=OK)
+        d.generate(prompt, **ALICE)
+        d.kvctl("cache", "quota", "--user", "61002", "--max-arena", "1", status=OK)
+        d.kvctl("generate", "--raw", prompt, status=BUSY, **BOB)
+        d.generate(prompt, **ALICE)
+
+
+def test_mistakes_in_domains():
+    for text, word in (("[domain lab]\nusers = nobody-of-this-name\n", "nobody-of-this-name"),
+                       ("[domain lab]\ncolour = red\n", "unknown key"),
+                       ("[domain lab]\nmax_blocks = many\n", "many"),
+                       ("[domain a b]\nusers = 1\n", "unknown section")):
+        d = Daemon(start=False)
+        try:
+            domain_conf(d, text)
+            try:
+                d.start()
+            except AssertionError:
+                pass
+            else:
+                raise AssertionError(f"kvd starts with {text!r}")
+            assert word in d.log(), f"{text!r}: {d.log()}"
+        finally:
+            d.close()
+
+
 if __name__ == "__main__":
     sys.exit(kvdtest.run(globals()))

@@ -96,8 +96,10 @@ enum kvd_msg_type {
 	KVD_MSG_FLUSH = 6,
 	/*
 	 * Numbers kept for administration that comes later: 7 PIN, 8 UNPIN,
-	 * 9 QUOTA, 10 DRAIN, 11 RELOAD, 12 CACHE_LIST, 13 MONITOR, 14 MODEL.
+	 * 10 DRAIN, 11 RELOAD, 13 MONITOR, 14 MODEL.
 	 */
+	KVD_MSG_QUOTA = 9,
+	KVD_MSG_CACHE_LIST = 12,
 
 	KVD_MSG_WELCOME = 0x8001,
 	KVD_MSG_RING_OPENED = 0x8002,
@@ -105,6 +107,8 @@ enum kvd_msg_type {
 	KVD_MSG_STATS_REPLY = 0x8004,
 	KVD_MSG_CLIENTS_REPLY = 0x8005,
 	KVD_MSG_FLUSH_REPLY = 0x8006,
+	KVD_MSG_QUOTA_REPLY = 0x8009,
+	KVD_MSG_CACHE_LIST_REPLY = 0x800c,
 
 	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
 	KVD_MSG_NOTICE = 0xfffe, /* kept: new generation, drain; tag 0 */
@@ -457,6 +461,133 @@ struct kvd_flush_counts {
 struct kvd_msg_flush_reply {
 	struct kvd_msg_hdr hdr;
 	struct kvd_flush_counts counts;
+};
+
+/* ------------------------------------------------------------------------
+ * Quotas: what each user may have, and has.
+ */
+
+/* Bits of kvd_msg_quota.set: which limits to set. */
+#define KVD_QUOTA_GUARANTEED  (1u << 0)
+#define KVD_QUOTA_BLOCKS      (1u << 1)
+#define KVD_QUOTA_RUNNING     (1u << 2)
+#define KVD_QUOTA_WAITING     (1u << 3)
+#define KVD_QUOTA_CONNECTIONS (1u << 4)
+#define KVD_QUOTA_ARENA       (1u << 5)
+#define KVD_QUOTA_ALL         63u
+
+/**
+ * struct kvd_quota - limits of one user; 0 is no limit, but for guaranteed_blocks
+ * @guaranteed_blocks: its running requests keep so many when others want them
+ * @max_blocks:        its requests hold no more; a shared one counts for each of them
+ * @max_running, @max_waiting: requests
+ * @max_connections:   on the socket
+ * @max_arena:         bytes of its rings' arenas
+ */
+struct kvd_quota {
+	uint32_t guaranteed_blocks;
+	uint32_t max_blocks;
+	uint32_t max_running;
+	uint32_t max_waiting;
+	uint32_t max_connections;
+	uint32_t reserved;
+	uint64_t max_arena;
+};
+
+/**
+ * struct kvd_msg_quota - list users, or set one's limits first
+ * @set:       KVD_QUOTA_* bits of what in @quota is to be set for @uid until the daemon
+ *             ends; -EPERM without KVD_FEATURE_ADMIN. 0: only list
+ * @uid:       whose
+ * @after_uid: list users above this one; begin with 0, which lists uid 0 as well
+ *
+ * Listed are users that are connected or had limits set; for an ordinary client itself.
+ */
+struct kvd_msg_quota {
+	struct kvd_msg_hdr hdr;
+	uint32_t set;
+	uint32_t uid;
+	uint32_t after_uid;
+	uint32_t reserved;
+	struct kvd_quota quota;
+};
+
+/**
+ * struct kvd_quota_info - one user
+ * @domain: where it shares: "uid:1000" or the name of a [domain NAME]
+ * @quota:  its limits
+ * @blocks, @running, @waiting, @connections, @arena: what it has now
+ */
+struct kvd_quota_info {
+	uint32_t uid;
+	uint32_t reserved0;
+	char domain[KVD_NAME_MAX];
+	struct kvd_quota quota;
+	uint32_t blocks;
+	uint32_t running;
+	uint32_t waiting;
+	uint32_t connections;
+	uint64_t arena;
+	uint64_t reserved[4];
+};
+
+/**
+ * struct kvd_msg_quota_reply - one page, by rising uid
+ * @n, @entry_size: entries that follow
+ * @next_uid: after_uid of the next page; 0: this was the last
+ */
+struct kvd_msg_quota_reply {
+	struct kvd_msg_hdr hdr;
+	uint32_t n;
+	uint32_t entry_size;
+	uint32_t next_uid;
+	uint32_t reserved;
+	/* n entries of entry_size bytes follow */
+};
+
+/* ------------------------------------------------------------------------
+ * What the cache holds, prefix by prefix.
+ */
+
+/**
+ * struct kvd_msg_cache_list - list the ends of all prefixes that are cached
+ * @after: 0 for the first page, then next of the page before
+ *
+ * For an ordinary client those of its own domain.
+ */
+struct kvd_msg_cache_list {
+	struct kvd_msg_hdr hdr;
+	uint64_t after;
+};
+
+/**
+ * struct kvd_prefix_info - a prefix: a chain of blocks whose last one has none after it
+ * @id:      names it in this list
+ * @domain:  whose it is
+ * @tokens:  of the whole chain, what it shares with others included
+ * @own_blocks: blocks that no other prefix has
+ * @readers: requests that read its last block now
+ * @pins:    reasons why it stays
+ * @often:   a later request has found it (evicted after those that were not found again)
+ */
+struct kvd_prefix_info {
+	uint64_t id;
+	char domain[KVD_NAME_MAX];
+	uint64_t tokens;
+	uint32_t own_blocks;
+	uint32_t readers;
+	uint32_t pins;
+	uint32_t often;
+	uint64_t reserved[4];
+};
+
+/* struct kvd_msg_cache_list_reply - one page; prefixes may come and go between pages */
+struct kvd_msg_cache_list_reply {
+	struct kvd_msg_hdr hdr;
+	uint32_t n;
+	uint32_t entry_size;
+	uint64_t next;
+	/* n entries of entry_size bytes follow */
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* Administrative messages about users' limits and what the cache holds. See control.h. */
+#include "daemon/control.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "daemon/session.h"
+#include "ipc/proto.h"
+
+static void set_quota(struct user *user, uint32_t set, const struct kvd_quota *quota)
+{
+	if (set & KVD_QUOTA_GUARANTEED)
+		user->quota.min_blocks = quota->guaranteed_blocks;
+	if (set & KVD_QUOTA_BLOCKS)
+		user->quota.max_blocks = quota->max_blocks;
+	if (set & KVD_QUOTA_RUNNING)
+		user->quota.max_running = quota->max_running;
+	if (set & KVD_QUOTA_WAITING)
+		user->quota.max_waiting = quota->max_waiting;
+	if (set & KVD_QUOTA_CONNECTIONS)
+		user->max_connections = quota->max_connections;
+	if (set & KVD_QUOTA_ARENA)
+		user->max_arena = quota->max_arena;
+	user->is_set = true;
+}
+
+static void describe_user(const struct sessions *sessions, const struct user *user,
+			  struct kvd_quota_info *info)
+{
+	struct sched_usage usage = {0};
+
+	if (sessions->engine->sched)
+		sched_usage(sessions->engine->sched, user->uid, &usage);
+	*info = (struct kvd_quota_info){
+		.uid = user->uid,
+		.quota =
+			{
+				.guaranteed_blocks = user->quota.min_blocks,
+				.max_blocks = user->quota.max_blocks,
+				.max_running = user->quota.max_running,
+				.max_waiting = user->quota.max_waiting,
+				.max_connections = user->max_connections,
+				.max_arena = user->max_arena,
+			},
+		.blocks = usage.blocks,
+		.running = usage.running,
+		.waiting = usage.waiting,
+		.connections = user->n_connections,
+		.arena = user->arena_bytes,
+	};
+	users_print_domain(&sessions->users, user->domain, info->domain,
+			   sizeof(info->domain));
+}
+
+/* The user with the lowest uid of those from @from on, or NULL. */
+static const struct user *user_from(const struct users *users, uint64_t from)
+{
+	const struct user *best = NULL;
+
+	for (const struct user *u = users->list; u; u = u->next)
+		if (u->uid >= from && (!best || u->uid < best->uid))
+			best = u;
+	return best;
+}
+
+void control_quota(struct session *session, const struct proto_request *request)
+{
+	const struct kvd_msg_quota *ask = &request->u.quota;
+	struct sessions *sessions = session->sessions;
+	uint64_t from = ask->after_uid ? (uint64_t)ask->after_uid + 1 : 0;
+	struct {
+		struct kvd_msg_quota_reply head;
+		struct kvd_quota_info info[KVD_CLIENTS_PAGE];
+	} * msg;
+	const struct user *user;
+	size_t len;
+
+	if (ask->set) {
+		struct user *target;
+
+		if (!session->admin) {
+			session_reply_error(session, &request->hdr, -EPERM, 0,
+					    "only an administrator may set limits");
+			return;
+		}
+		target = users_get(&sessions->users, ask->uid);
+		if (!target) {
+			session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
+			return;
+		}
+		set_quota(target, ask->set, &ask->quota);
+		if (sessions->engine->sched)
+			sched_set_quota(sessions->engine->sched, target->uid,
+					&target->quota);
+		engine_kick(sessions->engine);
+		log_event(LOG_NOTICE,
+			  LOG_FIELDS(.message_id = MSGID_CONFIG_RELOADED,
+				     .client_id = session->id, .uid = session->cred.uid,
+				     .has_uid = true),
+			  "limits of uid %u changed", (unsigned)target->uid);
+	}
+	msg = calloc(1, sizeof(*msg));
+	if (!msg) {
+		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
+		return;
+	}
+	msg->head.entry_size = sizeof(msg->info[0]);
+	if (!session->admin) {
+		describe_user(sessions, session->user, &msg->info[msg->head.n++]);
+	} else {
+		while ((user = user_from(&sessions->users, from))) {
+			if (msg->head.n == KVD_CLIENTS_PAGE) {
+				msg->head.next_uid = msg->info[msg->head.n - 1].uid;
+				break;
+			}
+			describe_user(sessions, user, &msg->info[msg->head.n++]);
+			from = (uint64_t)user->uid + 1;
+		}
+	}
+	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
+	proto_hdr_init(&msg->head.hdr, KVD_MSG_QUOTA_REPLY, len, request->hdr.tag, 0);
+	session_reply(session, msg, len, NULL, 0);
+	free(msg);
+}
+
+/* The chain that ends at block @id. */
+static void describe_prefix(const struct sessions *sessions, uint32_t id,
+			    struct kvd_prefix_info *info)
+{
+	const struct prefix_index *index = &sessions->engine->index;
+	const struct block *b = block_pool_get(index->pool, id);
+	bool own = true;
+
+	*info = (struct kvd_prefix_info){
+		.id = (uint64_t)b->generation << 32 | id,
+		.readers = b->refs,
+		.pins = b->pins,
+		.often = index->pool->evict.blocks[id].list == EVICT_OFTEN,
+	};
+	users_print_domain(&sessions->users, b->domain, info->domain,
+			   sizeof(info->domain));
+	for (; id != BLOCK_NONE; id = index->nodes[id].parent) {
+		info->tokens += index->block_tokens;
+		own &= index->nodes[id].n_children < 2;
+		info->own_blocks += own;
+	}
+}
+
+void control_cache_list(struct session *session, const struct proto_request *request)
+{
+	const struct engine *engine = session->sessions->engine;
+	uint64_t id = request->u.cache_list.after;
+	struct {
+		struct kvd_msg_cache_list_reply head;
+		struct kvd_prefix_info info[KVD_CLIENTS_PAGE];
+	} *msg = calloc(1, sizeof(*msg));
+	size_t len;
+
+	if (!msg) {
+		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
+		return;
+	}
+	msg->head.entry_size = sizeof(msg->info[0]);
+	for (; engine->have_index && id < engine->pool.n_blocks; id++) {
+		const struct block *b = block_pool_get(&engine->pool, (uint32_t)id);
+
+		if (!b->indexed || engine->index.nodes[id].n_children ||
+		    (!session->admin && b->domain != session->user->domain))
+			continue;
+		if (msg->head.n == KVD_CLIENTS_PAGE) {
+			msg->head.next = id;
+			break;
+		}
+		describe_prefix(session->sessions, (uint32_t)id,
+				&msg->info[msg->head.n++]);
+	}
+	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
+	proto_hdr_init(&msg->head.hdr, KVD_MSG_CACHE_LIST_REPLY, len, request->hdr.tag,
+		       0);
+	session_reply(session, msg, len, NULL, 0);
+	free(msg);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* See user.h. */
+#include "daemon/user.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "daemon/config.h"
+
+/* Groups of a peer that are looked at; the kernel knows no more of one process. */
+#define MAX_GROUPS 65536
+
+/* 16 bits of FNV-1a. */
+static uint32_t name_number(const char *name)
+{
+	uint32_t h = UINT32_C(2166136261);
+
+	for (; *name; name++)
+		h = (h ^ (unsigned char)*name) * UINT32_C(16777619);
+	return USER_DOMAIN_NAMED | ((h >> 16 ^ h) & 0xffff);
+}
+
+/* A name or a number. Return: false if there is no such user or group. */
+static bool resolve(const char *word, bool group, uint32_t *ret_id)
+{
+	unsigned long id;
+	char *end;
+
+	if (*word >= '0' && *word <= '9') {
+		errno = 0;
+		id = strtoul(word, &end, 10);
+		*ret_id = (uint32_t)id;
+		return !errno && !*end && id < USER_DOMAIN_NAMED;
+	}
+	if (group) {
+		const struct group *gr = getgrnam(word);
+
+		if (gr)
+			*ret_id = gr->gr_gid;
+		return gr;
+	} else {
+		const struct passwd *pw = getpwnam(word);
+
+		if (pw)
+			*ret_id = pw->pw_uid;
+		return pw;
+	}
+}
+
+/* A list of names to numbers. */
+static int resolve_list(const char *list, bool group, uint32_t **ret_ids, size_t *ret_n,
+			char *error, size_t size)
+{
+	char *copy = strdup(list), *at = copy, *word;
+	int r = copy ? 0 : -ENOMEM;
+
+	while (!r && (word = strsep(&at, ", \t"))) {
+		uint32_t *grown;
+
+		if (!*word)
+			continue;
+		grown = reallocarray(*ret_ids, *ret_n + 1, sizeof(*grown));
+		if (!grown) {
+			r = -ENOMEM;
+			break;
+		}
+		*ret_ids = grown;
+		if (resolve(word, group, &grown[*ret_n])) {
+			++*ret_n;
+			continue;
+		}
+		snprintf(error, size, "no %s '%s'", group ? "group" : "user", word);
+		r = -ENOENT;
+	}
+	free(copy);
+	return r;
+}
+
+int users_init(struct users *users, const struct config *config, char *error, size_t size)
+{
+	char why[256] = "out of memory";
+	int r = 0;
+
+	*users = (struct users){.config = config};
+	if (!config->n_domains)
+		return 0;
+	users->domains = calloc(config->n_domains, sizeof(*users->domains));
+	if (!users->domains)
+		r = -ENOMEM;
+	for (uint32_t i = 0; i < config->n_domains && !r; i++) {
+		struct user_domain *d = &users->domains[users->n_domains++];
+
+		d->config = &config->domains[i];
+		d->number = name_number(d->config->name);
+		r = resolve_list(d->config->users, false, &d->uids, &d->n_uids, why,
+				 sizeof(why));
+		if (!r)
+			r = resolve_list(d->config->groups, true, &d->gids, &d->n_gids,
+					 why, sizeof(why));
+		for (uint32_t k = 0; k < i && !r; k++)
+			if (users->domains[k].number == d->number) {
+				snprintf(why, sizeof(why),
+					 "its name cannot be told from that of [domain "
+					 "%s]; choose another",
+					 users->domains[k].config->name);
+				r = -EEXIST;
+			}
+		if (r)
+			snprintf(error, size, "[domain %s]: %s", d->config->name, why);
+	}
+	return r;
+}
+
+void users_deinit(struct users *users)
+{
+	for (uint32_t i = 0; i < users->n_domains; i++) {
+		free(users->domains[i].uids);
+		free(users->domains[i].gids);
+	}
+	free(users->domains);
+	while (users->list) {
+		struct user *user = users->list;
+
+		users->list = user->next;
+		free(user);
+	}
+	memset(users, 0, sizeof(*users));
+}
+
+static bool is_member(const struct user_domain *d, uid_t uid, const gid_t *gids, size_t n)
+{
+	for (size_t i = 0; i < d->n_uids; i++)
+		if (d->uids[i] == uid)
+			return true;
+	for (size_t i = 0; i < d->n_gids; i++)
+		for (size_t k = 0; k < n; k++)
+			if (d->gids[i] == gids[k])
+				return true;
+	return false;
+}
+
+static void set_domain(const struct users *users, struct user *user, const gid_t *gids,
+		       size_t n_gids)
+{
+	struct config_quota q = users->config->quota;
+
+	user->domain = user->uid;
+	user->domain_name = NULL;
+	for (uint32_t i = 0; i < users->n_domains; i++) {
+		const struct user_domain *d = &users->domains[i];
+		const struct config_quota *own = &d->config->quota;
+
+		if (!is_member(d, user->uid, gids, n_gids))
+			continue;
+		user->domain = d->number;
+		user->domain_name = d->config->name;
+#define OWN(bit, field)                                                                  \
+	q.field = d->config->quota_set & 1u << (bit) ? own->field : q.field
+		OWN(0, guaranteed_blocks);
+		OWN(1, max_blocks);
+		OWN(2, max_running);
+		OWN(3, max_waiting);
+		OWN(4, max_connections);
+		OWN(5, max_arena);
+#undef OWN
+		break;
+	}
+	if (user->is_set)
+		return;
+	user->quota = (struct sched_quota){
+		.min_blocks = q.guaranteed_blocks,
+		.max_blocks = q.max_blocks,
+		.max_running = q.max_running,
+		.max_waiting = q.max_waiting,
+	};
+	user->max_connections = q.max_connections
+					? q.max_connections
+					: users->config->daemon.max_clients_per_uid;
+	user->max_arena = q.max_arena;
+}
+
+static struct user *user_find(const struct users *users, uid_t uid)
+{
+	struct user *user = users->list;
+
+	while (user && user->uid != uid)
+		user = user->next;
+	return user;
+}
+
+struct user *users_get(struct users *users, uid_t uid)
+{
+	struct user *user = user_find(users, uid);
+
+	if (user)
+		return user;
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	set_domain(users, user, NULL, 0);
+	user->next = users->list;
+	users->list = user;
+	return user;
+}
+
+static void user_put(struct users *users, struct user *user)
+{
+	struct user **at = &users->list;
+
+	if (user->n_connections || user->is_set)
+		return;
+	assert(!user->arena_bytes);
+	while (*at != user)
+		at = &(*at)->next;
+	*at = user->next;
+	free(user);
+}
+
+int user_connect(struct users *users, int fd, uid_t uid, gid_t gid,
+		 struct user **ret_user)
+{
+	gid_t *gids;
+	socklen_t len = MAX_GROUPS * sizeof(*gids);
+	struct user *user;
+
+	if (uid >= USER_DOMAIN_NAMED)
+		return -EPERM;
+	user = users_get(users, uid);
+	if (!user)
+		return -ENOMEM;
+	*ret_user = user;
+	if (user->max_connections && user->n_connections >= user->max_connections)
+		return -EDQUOT;
+	/* what decides is the first connection of those that are open: one uid, one domain */
+	if (!user->n_connections && users->n_domains) {
+		gids = malloc(len + sizeof(*gids));
+		if (!gids) {
+			user_put(users, user);
+			return -ENOMEM;
+		}
+		if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, gids, &len) < 0)
+			len = 0;
+		gids[len / sizeof(*gids)] = gid;
+		set_domain(users, user, gids, len / sizeof(*gids) + 1);
+		free(gids);
+	}
+	user->n_connections++;
+	return 0;
+}
+
+void user_disconnect(struct users *users, struct user *user)
+{
+	assert(user->n_connections);
+	user->n_connections--;
+	user_put(users, user);
+}
+
+int user_charge_arena(struct user *user, uint64_t bytes)
+{
+	if (user->max_arena && (user->arena_bytes > user->max_arena ||
+				bytes > user->max_arena - user->arena_bytes))
+		return -EDQUOT;
+	user->arena_bytes += bytes;
+	return 0;
+}
+
+void user_uncharge_arena(struct user *user, uint64_t bytes)
+{
+	assert(user->arena_bytes >= bytes);
+	user->arena_bytes -= bytes;
+}
+
+bool users_parse_domain(const struct users *users, const char *text, uint32_t *ret_domain)
+{
+	char *end;
+	unsigned long uid;
+
+	for (uint32_t i = 0; i < users->n_domains; i++)
+		if (strcmp(users->domains[i].config->name, text) == 0) {
+			*ret_domain = users->domains[i].number;
+			return true;
+		}
+	if (strncmp(text, "uid:", 4) != 0 || text[4] < '0' || text[4] > '9')
+		return false;
+	errno = 0;
+	uid = strtoul(text + 4, &end, 10);
+	if (errno || *end || uid >= USER_DOMAIN_NAMED)
+		return false;
+	*ret_domain = (uint32_t)uid;
+	return true;
+}
+
+void users_print_domain(const struct users *users, uint32_t domain, char *text,
+			size_t size)
+{
+	for (uint32_t i = 0; i < users->n_domains; i++)
+		if (users->domains[i].number == domain) {
+			snprintf(text, size, "%s", users->domains[i].config->name);
+			return;
+		}
+	snprintf(text, size, "uid:%u", domain);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_USER_H
+#define KVD_DAEMON_USER_H
+
+/*
+ * Users: which domain a uid shares in, what it may have, and what its sessions hold.
+ *
+ * Owns: one struct user for each uid with a session, or with limits that an administrator
+ * set; charges for connections and arena bytes. Blocks and requests are charged by the
+ * scheduler, in the objects that cost them. Thread: loop. Relies on the configuration,
+ * whose names are resolved once, in users_init().
+ *
+ *   domain of a uid   the first [domain NAME] that lists it or one of its groups, as the
+ *                     kernel attests them (SO_PEERGROUPS); else a domain of its own
+ *   number            its own: the uid; a named one: USER_DOMAIN_NAMED and 16 bits of a
+ *                     hash of the name, so that it means the same after a restart. uids in
+ *                     that range are not let in. The name itself is hashed into every key.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/sched/request.h"
+
+struct config;
+struct config_domain;
+
+#define USER_DOMAIN_NAMED UINT32_C(0xffff0000)
+
+/**
+ * struct user - one uid
+ * @domain: number; @domain_name: of a named one, else NULL
+ * @quota: what the scheduler enforces
+ * @max_connections, @max_arena: what sessions enforce; 0: no limit
+ * @n_connections, @arena_bytes: charged now
+ * @is_set: an administrator set its limits; they stay while nobody is connected
+ */
+struct user {
+	struct user *next;
+	uint32_t uid;
+	uint32_t domain;
+	const char *domain_name;
+	struct sched_quota quota;
+	uint32_t max_connections;
+	uint64_t max_arena;
+	uint32_t n_connections;
+	uint64_t arena_bytes;
+	bool is_set;
+};
+
+/* A domain of the configuration with its members resolved. */
+struct user_domain {
+	const struct config_domain *config;
+	uint32_t number;
+	uid_t *uids;
+	size_t n_uids;
+	gid_t *gids;
+	size_t n_gids;
+};
+
+struct users {
+	const struct config *config;
+	struct user_domain *domains;
+	uint32_t n_domains;
+	struct user *list;
+};
+
+/**
+ * users_init() - resolve the names in the configuration
+ * @error: [size] one line that says what is wrong
+ *
+ * Return: 0; -ENOENT: an unknown user or group; -EEXIST: two domains with one number;
+ * -ENOMEM. users_deinit() is right after all.
+ */
+int users_init(struct users *users, const struct config *config, char *error,
+	       size_t size);
+void users_deinit(struct users *users);
+
+/**
+ * user_connect() - charge one connection to a peer
+ * @fd: its socket, for its groups
+ * @ret_user: until user_disconnect()
+ *
+ * Return: 0; -EDQUOT with *ret_user borrowed: too many connections; -EPERM: a reserved uid;
+ * -ENOMEM.
+ */
+int user_connect(struct users *users, int fd, uid_t uid, gid_t gid,
+		 struct user **ret_user);
+void user_disconnect(struct users *users, struct user *user);
+
+/* Charges @bytes of arenas. Return: 0 or -EDQUOT. */
+int user_charge_arena(struct user *user, uint64_t bytes);
+void user_uncharge_arena(struct user *user, uint64_t bytes);
+
+/* The user of @uid, made with the limits of the configuration if need be; or NULL. */
+struct user *users_get(struct users *users, uid_t uid);
+
+/* "uid:1000", or the name of a domain. Return: false for anything else. */
+bool users_parse_domain(const struct users *users, const char *text,
+			uint32_t *ret_domain);
+
+/* The other way round. */
+void users_print_domain(const struct users *users, uint32_t domain, char *text,
+			size_t size);
+
+#endif
