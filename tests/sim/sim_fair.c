@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fairness of the scheduler in figures: how evenly users that always want more are served
+ * by a pool that is too small for them, and how long a short request waits while a long
+ * prompt is computed. Time is counted in steps and rows, so that the figures are the same
+ * on every machine; the device is one that answers at once.
+ */
+#include "daemon/sched/sched.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BT      16
+#define N_USERS 8
+
+struct world {
+	struct block_pool pool;
+	struct prefix_index index;
+	struct sched *sched;
+	struct plan plan;
+	struct plan_result result;
+	uint64_t rng;
+	uint64_t rows; /* computed so far: the clock */
+	int32_t next_token;
+};
+
+static uint32_t rnd(struct world *w, uint32_t n)
+{
+	uint64_t x = w->rng += UINT64_C(0x9e3779b97f4a7c15);
+
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (uint32_t)((x ^ x >> 31) >> 20) % n;
+}
+
+static void world_init(struct world *w, uint32_t n_blocks, uint32_t n_seqs)
+{
+	struct prefix_model model = {.block_tokens = BT};
+	struct sched_config config = {
+		.max_num_seqs = n_seqs,
+		.max_num_batched_tokens = 512,
+		.max_model_len = 8192,
+		.max_waiting = 4096,
+		.block_tokens = BT,
+		.enable_prefix_caching = true,
+	};
+	struct plan_caps caps;
+
+	memset(w, 0, sizeof(*w));
+	ck_assert(!block_pool_init(&w->pool, n_blocks, &evict_adaptive));
+	ck_assert(!prefix_init(&w->index, &w->pool, &model, 256));
+	ck_assert(!sched_new(&config, &w->pool, &w->index, &w->sched));
+	sched_plan_caps(w->sched, &caps);
+	ck_assert(!plan_init(&w->plan, &caps));
+	ck_assert(!plan_result_init(&w->result, &caps));
+}
+
+static void world_deinit(struct world *w)
+{
+	sched_free(w->sched);
+	plan_result_deinit(&w->result);
+	plan_deinit(&w->plan);
+	prefix_deinit(&w->index);
+	block_pool_deinit(&w->pool);
+}
+
+/* One step. Return: rows; the events wait to be read. */
+static uint32_t world_step(struct world *w)
+{
+	uint32_t n = sched_plan(w->sched, w->rows, &w->plan);
+
+	if (!n)
+		return 0;
+	plan_result_reset(&w->result);
+	w->result.step = w->plan.step;
+	w->result.n_outputs = w->plan.n_outputs;
+	for (uint32_t i = 0; i < w->plan.n_outputs; i++)
+		w->result.outputs[i].token = 1;
+	sched_complete(w->sched, &w->plan, &w->result);
+	w->rows += n;
+	return n;
+}
+
+/* A request whose prompt nobody else has. */
+static void ask(struct world *w, uint32_t uid, uint32_t n_prompt, uint32_t n_answer,
+		uint64_t cookie)
+{
+	static int32_t tokens[8192];
+	struct request_desc desc = {
+		.kind = REQUEST_GENERATE,
+		.ignore_eos = true,
+		.tokens = tokens,
+		.n_tokens = n_prompt,
+		.max_tokens = n_answer,
+		.uid = uid,
+		.domain = uid,
+		.cookie = cookie,
+	};
+	uint32_t id;
+
+	for (uint32_t i = 0; i < n_prompt; i++)
+		tokens[i] = w->next_token++ & INT32_MAX;
+	ck_assert_int_eq(sched_add(w->sched, &desc, w->rows, &id, NULL), 0);
+}
+
+/*
+ * @demand: requests that each user has outstanding, always.
+ * Return: Jain's index of the tokens that were delivered to each.
+ */
+static double serve(const uint32_t *demand, uint32_t n_blocks, uint32_t n_prompt,
+		    uint32_t n_answer)
+{
+	double got[N_USERS] = {0}, sum = 0, squares = 0;
+	struct sched_stats stats;
+	struct world w;
+
+	world_init(&w, n_blocks, 64);
+	for (uint32_t u = 0; u < N_USERS; u++)
+		for (uint32_t i = 0; i < demand[u]; i++)
+			ask(&w, 1000 + u, n_prompt, n_answer, u);
+	for (uint32_t step = 0; step < 6000; step++) {
+		const struct sched_event *events;
+		uint32_t n, ended[N_USERS] = {0};
+
+		ck_assert_uint_gt(world_step(&w), 0);
+		events = sched_events(w.sched, &n);
+		for (uint32_t i = 0; i < n; i++) {
+			got[events[i].cookie] += events[i].kind == SCHED_TOKEN;
+			ended[events[i].cookie] += events[i].kind == SCHED_FINISHED;
+		}
+		sched_clear_events(w.sched);
+		for (uint32_t u = 0; u < N_USERS; u++)
+			while (ended[u]--)
+				ask(&w, 1000 + u, n_prompt, n_answer, u);
+	}
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	sched_stats(w.sched, &stats);
+	for (uint32_t u = 0; u < N_USERS; u++) {
+		sum += got[u];
+		squares += got[u] * got[u];
+	}
+	printf("demand %u..%u, %u blocks: Jain %.3f, %llu preemptions, %llu stalls\n",
+	       demand[0], demand[N_USERS - 1], n_blocks, sum * sum / (N_USERS * squares),
+	       (unsigned long long)stats.counters.preemptions,
+	       (unsigned long long)stats.counters.stalls);
+	ck_assert(stats.counters.stalls || stats.counters.preemptions);
+	world_deinit(&w);
+	return sum * sum / (N_USERS * squares);
+}
+
+START_TEST(equal_users_are_served_equally)
+{
+	static const uint32_t demand[N_USERS] = {8, 8, 8, 8, 8, 8, 8, 8};
+
+	ck_assert(serve(demand, 200, 180, 120) >= 0.95);
+}
+END_TEST
+
+START_TEST(a_greedy_user_gets_no_more_than_the_others)
+{
+	static const uint32_t demand[N_USERS] = {200, 8, 8, 8, 8, 8, 8, 8};
+
+	ck_assert(serve(demand, 200, 180, 120) >= 0.9);
+}
+END_TEST
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Short requests of @uid while user 1000 has long prompts computed without a pause.
+ * Return: the 99th percentile of rows from arrival to the first token.
+ */
+static uint64_t short_wait(uint32_t uid)
+{
+	enum { N_SHORT = 400 };
+	static uint64_t asked[N_SHORT], waited[N_SHORT];
+	uint32_t n_asked = 0, n_seen = 0;
+	struct world w;
+
+	world_init(&w, 4096, 128);
+	ask(&w, 1000, 6000, 1, N_SHORT);
+	while (n_seen < N_SHORT) {
+		const struct sched_event *events;
+		uint32_t n;
+
+		if (n_asked < N_SHORT && !rnd(&w, 3)) {
+			asked[n_asked] = w.rows;
+			ask(&w, uid, 16 + rnd(&w, 32), 1, n_asked++);
+		}
+		world_step(&w);
+		events = sched_events(w.sched, &n);
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t c = events[i].cookie;
+
+			if (c == N_SHORT && events[i].kind == SCHED_FINISHED)
+				ask(&w, 1000, 6000, 1, N_SHORT);
+			else if (c < N_SHORT && events[i].kind == SCHED_TOKEN)
+				waited[n_seen++] = w.rows - asked[c];
+		}
+		sched_clear_events(w.sched);
+	}
+	world_deinit(&w);
+	qsort(waited, N_SHORT, sizeof(waited[0]), by_value);
+	printf("short requests of %s user behind a 6,000-token prompt: p50 %llu rows, p99 "
+	       "%llu rows\n",
+	       uid == 1000 ? "the same" : "another",
+	       (unsigned long long)waited[N_SHORT / 2],
+	       (unsigned long long)waited[N_SHORT * 99 / 100]);
+	return waited[N_SHORT * 99 / 100];
+}
+
+START_TEST(short_requests_do_not_wait_for_long_prompts)
+{
+	/* in order of arrival it would be up to 6,000; a step is 512 */
+	ck_assert_uint_le(short_wait(2000), 512);
+	ck_assert_uint_le(short_wait(1000), 512);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("fair");
+	TCase *tc = tcase_create("fair");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_set_timeout(tc, 0);
+	tcase_add_test(tc, equal_users_are_served_equally);
+	tcase_add_test(tc, a_greedy_user_gets_no_more_than_the_others);
+	tcase_add_test(tc, short_requests_do_not_wait_for_long_prompts);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? 1 : 0;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/* Which domain a uid belongs to, and what its limits are. */
+#include "daemon/user.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+
+static long fail_after = -1; /* allocations until one fails; -1: none */
+
+static bool fails(void)
+{
+	return fail_after >= 0 && fail_after-- == 0;
+}
+
+void *malloc(size_t size)
+{
+	return fails() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __libc_calloc(n, size);
+}
+
+static struct config config;
+static struct users users;
+static char error[256];
+static int pair[2];
+
+static void no_mistake(struct config_report *report, const char *text)
+{
+	(void)report;
+	ck_abort_msg("%s", text);
+}
+
+static void set(const char *section, const char *key, const char *value)
+{
+	struct config_report report = {.fn = no_mistake};
+
+	ck_assert_int_eq(config_set(&config, "test", section, key, value, &report), 0);
+}
+
+static void setup(void)
+{
+	ck_assert_int_eq(config_init(&config), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+}
+
+static void teardown(void)
+{
+	users_deinit(&users);
+	config_deinit(&config);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+static struct user *connect_uid(uid_t uid, gid_t gid)
+{
+	struct user *user;
+
+	ck_assert_int_eq(user_connect(&users, pair[0], uid, gid, &user), 0);
+	return user;
+}
+
+START_TEST(each_uid_is_a_domain_without_others)
+{
+	struct user *user;
+	uint32_t domain;
+	char text[64];
+
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	user = connect_uid(1000, 100);
+	ck_assert_uint_eq(user->domain, 1000);
+	ck_assert_ptr_null(user->domain_name);
+	ck_assert_ptr_eq(connect_uid(1000, 100), user);
+	ck_assert_uint_eq(user->n_connections, 2);
+	user_disconnect(&users, user);
+	user_disconnect(&users, user);
+	ck_assert_ptr_null(users.list);
+	ck_assert_int_eq(user_connect(&users, pair[0], USER_DOMAIN_NAMED, 1, &user),
+			 -EPERM);
+	ck_assert(users_parse_domain(&users, "uid:42", &domain));
+	ck_assert_uint_eq(domain, 42);
+	ck_assert(!users_parse_domain(&users, "42", &domain));
+	ck_assert(!users_parse_domain(&users, "uid:", &domain));
+	ck_assert(!users_parse_domain(&users, "uid:4x", &domain));
+	ck_assert(!users_parse_domain(&users, "uid:4294901760", &domain));
+	ck_assert(!users_parse_domain(&users, "uid:99999999999999999999", &domain));
+	users_print_domain(&users, 7, text, sizeof(text));
+	ck_assert_str_eq(text, "uid:7");
+}
+END_TEST
+
+START_TEST(members_share_a_domain)
+{
+	struct user *a, *b, *c, *d;
+	uint32_t domain;
+	char text[64];
+
+	set("quota", "max_blocks", "500");
+	set("quota", "max_arena", "8K");
+	set("domain lab", "users", "1001, root");
+	set("domain lab", "groups", "2000 2001");
+	set("domain lab", "max_blocks", "10");
+	set("domain lab", "guaranteed_blocks", "4");
+	set("domain lab", "max_running", "3");
+	set("domain lab", "max_running", "");
+	set("domain lab", "max_waiting", "5");
+	set("domain lab", "max_connections", "2");
+	set("domain other", "groups", "root");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	a = connect_uid(1001, 100);
+	b = connect_uid(1002, 2001);
+	c = connect_uid(0, 5);
+	d = connect_uid(1003, 0);
+	ck_assert_str_eq(a->domain_name, "lab");
+	ck_assert_uint_ge(a->domain, USER_DOMAIN_NAMED);
+	ck_assert_uint_eq(a->domain, b->domain);
+	ck_assert_uint_eq(a->domain, c->domain);
+	ck_assert_str_eq(d->domain_name, "other");
+	ck_assert_uint_ne(a->domain, d->domain);
+	ck_assert_uint_eq(a->quota.max_blocks, 10);
+	ck_assert_uint_eq(a->quota.min_blocks, 4);
+	ck_assert_uint_eq(a->quota.max_running, 0);
+	ck_assert_uint_eq(a->quota.max_waiting, 5);
+	ck_assert_uint_eq(d->quota.max_blocks, 500);
+	ck_assert(users_parse_domain(&users, "lab", &domain));
+	ck_assert_uint_eq(domain, a->domain);
+	users_print_domain(&users, domain, text, sizeof(text));
+	ck_assert_str_eq(text, "lab");
+	/* the limits are each user's own */
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, &a), 0);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, &a), -EDQUOT);
+	ck_assert_int_eq(user_charge_arena(b, 8000), 0);
+	ck_assert_int_eq(user_charge_arena(b, 8000), -EDQUOT);
+	ck_assert_int_eq(user_charge_arena(a, 8192), 0);
+	b->max_arena = 100;
+	ck_assert_int_eq(user_charge_arena(b, 1), -EDQUOT);
+	b->max_arena = 0;
+	ck_assert_int_eq(user_charge_arena(b, 1 << 20), 0);
+	user_uncharge_arena(b, 8000 + (1 << 20));
+	user_uncharge_arena(a, 8192);
+	/* what an administrator set stays */
+	b->is_set = true;
+	b->quota.max_blocks = 77;
+	user_disconnect(&users, b);
+	ck_assert_uint_eq(connect_uid(1002, 2001)->quota.max_blocks, 77);
+}
+END_TEST
+
+START_TEST(a_group_of_the_peer_counts)
+{
+	gid_t gids[64];
+	char text[32];
+	struct user *user;
+	int n = getgroups(64, gids);
+
+	/* SO_PEERGROUPS tells this process's own */
+	if (n <= 0)
+		return;
+	snprintf(text, sizeof(text), "%u", (unsigned)gids[n - 1]);
+	set("domain mine", "groups", text);
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	user = connect_uid(1234, 99999);
+	ck_assert_str_eq(user->domain_name, "mine");
+}
+END_TEST
+
+START_TEST(mistakes_are_named)
+{
+	set("domain lab", "users", "no-such-user-here");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error, "[domain lab]: no user 'no-such-user-here'"));
+	users_deinit(&users);
+	set("domain lab", "users", "12x");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	users_deinit(&users);
+	set("domain lab", "users", "");
+	set("domain lab", "groups", "no-such-group-here");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error, "no group"));
+}
+END_TEST
+
+START_TEST(without_memory)
+{
+	struct user *user;
+	int r = -1;
+
+	set("domain lab", "users", "1001");
+	set("domain lab", "groups", "2001,99999999999");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	users_deinit(&users);
+	set("domain lab", "groups", "2001");
+	for (long n = 0; r; n++) {
+		users_deinit(&users);
+		fail_after = n;
+		r = users_init(&users, &config, error, sizeof(error));
+		fail_after = -1;
+		ck_assert(!r || r == -ENOMEM);
+	}
+	for (long n = 0; n < 2; n++) {
+		fail_after = n;
+		r = user_connect(&users, pair[0], 1001, 1, &user);
+		fail_after = -1;
+		ck_assert_int_eq(r, -ENOMEM);
+		ck_assert_ptr_null(users.list);
+	}
+	/* no socket, no groups but the one that is told */
+	ck_assert_int_eq(user_connect(&users, -1, 1005, 2001, &user), 0);
+	ck_assert_str_eq(user->domain_name, "lab");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("user");
+	TCase *tc = tcase_create("user");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, each_uid_is_a_domain_without_others);
+	tcase_add_test(tc, members_share_a_domain);
+	tcase_add_test(tc, a_group_of_the_peer_counts);
+	tcase_add_test(tc, mistakes_are_named);
+	tcase_add_test(tc, without_memory);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? 1 : 0;
+}
