@@ -13,62 +13,8 @@
 
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
-#include "tests/kern/checkkern.h"
 #include "tests/kern/dequant.h"
-
-enum { MAX_SEQS = 3, LAYERS = 2, LAYER = 1, N_BLOCKS = 256, N_TAILS = 70 };
-
-/* Where run_steps() puts block number n of all: scattered. */
-static uint32_t block_id(uint32_t n)
-{
-	return (n * 37 + 11) % N_BLOCKS;
-}
-
-struct shape {
-	uint32_t hd, n_heads, n_kv, bt, rope_dims;
-	enum kv_rope_mode mode;
-	uint32_t n_seqs, len[MAX_SEQS];
-	enum kv_format k, v;
-};
-
-struct world {
-	const struct kv_backend *be;
-	struct kv_device *dev;
-	struct kv_stream *st;
-	struct kv_pool *pool;
-	struct kv_rope *rope;
-	struct kv_layout layout;
-};
-
-static bool world_open(struct world *w, const struct ck *ck, const struct shape *s,
-		       uint32_t n_threads, int fd)
-{
-	struct kv_options opt = {.n_threads = n_threads, .cpu_mask = ck->features};
-	struct kv_rope_params rp = {
-		.mode = s->mode,
-		.rope_dims = s->rope_dims,
-		.freq_base = 10000,
-		.freq_scale = 1,
-	};
-
-	w->be = kv_backend_cpu();
-	if (w->be->open(&opt, &w->dev) < 0 || w->be->stream_open(w->dev, &w->st) < 0)
-		return false;
-	if (kv_layout_init(&w->layout, s->k, s->v, LAYERS, s->n_kv, s->hd, s->bt) < 0)
-		return false;
-	if (w->be->pool_open(w->dev, &w->layout, N_BLOCKS, N_TAILS, fd, 0, &w->pool) < 0)
-		return false;
-	memset(w->be->pool_base(w->pool), 0xff, N_BLOCKS * w->layout.block_bytes);
-	return w->be->rope_new(w->dev, &rp, &w->rope) == 0;
-}
-
-static void world_close(struct world *w)
-{
-	w->be->rope_free(w->rope);
-	w->be->pool_close(w->pool);
-	w->be->stream_close(w->st);
-	w->be->close(w->dev);
-}
+#include "tests/kern/world.h"
 
 /*
  * Run all rows in steps of at most step rows, taking turns between sequences. qkv holds the
@@ -350,100 +296,6 @@ static void check_steps(const struct ck *ck, const struct shape *s)
 	ck_release_all();
 }
 
-/* --- entries that share blocks ------------------------------------------------------ */
-
-enum { MAX_SHARING = 64 };
-
-/* Rows through one layer; x[n_rows][row], y[n_rows][orow] or NULL to write K and V only. */
-static void run_batch(struct world *w, const struct shape *s, const struct kv_batch *b,
-		      float *x, float *y)
-{
-	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
-	struct kv_qkv q = {
-		x,         row, 0, s->n_heads * s->hd, (s->n_heads + s->n_kv) * s->hd,
-		s->n_heads};
-	struct kv_attention a = {x, y, row, orow, s->n_heads, 1 / sqrtf((float)s->hd)};
-
-	CK(w->be->batch_load(w->st, b) == 0);
-	CK(w->be->rope_kv_write(w->st, w->rope, w->pool, LAYER, &q) == 0);
-	CK(!y || w->be->attention(w->st, w->pool, LAYER, &a) == 0);
-}
-
-/*
- * n entries share prefix positions, the odd ones only all but the last span of them, where they
- * have blocks of their own; then each has own positions up to len, of which the last rows are
- * run alone, and all entries together. Bits are equal; the counter shows what was read.
- */
-static void check_sharing(const struct ck *ck, const struct shape *s, uint32_t n,
-			  uint32_t prefix, uint32_t own, uint32_t rows, uint32_t threads)
-{
-	uint32_t row = (s->n_heads + 2 * s->n_kv) * s->hd, orow = s->n_heads * s->hd;
-	uint32_t per_seq = (prefix + own + s->bt - 1) / s->bt, next = 0, shared_spans;
-	uint32_t *blocks = ck_alloc((size_t)n * per_seq * 4);
-	uint32_t common[2] = {prefix / s->bt, (prefix - KV_SPAN) / s->bt};
-	float *x = ck_alloc((size_t)(prefix + own) * row * 4), *want, *got, *xs, *y;
-	struct kv_batch_entry e[MAX_SHARING];
-	struct kv_batch b = {.entries = e, .n_blocks = n * per_seq, .blocks = blocks};
-	struct kv_attention_counts before, after;
-	struct world w;
-
-	ck_context("sharing k=%s,v=%s head_dim %u heads %u/%u: %u entries of %u + %u, %u "
-		   "rows, %u threads",
-		   kv_format_name(s->k), kv_format_name(s->v), s->hd, s->n_heads, s->n_kv,
-		   n, prefix, own, rows, threads);
-	want = ck_alloc((size_t)n * rows * orow * 4);
-	got = ck_alloc((size_t)n * rows * orow * 4);
-	xs = ck_alloc((size_t)n * rows * row * 4);
-	y = ck_alloc((size_t)rows * row * 4);
-	if (!world_open(&w, ck, s, threads, -1)) {
-		ck_fail("open");
-		return;
-	}
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t k = 0; k < per_seq; k++)
-			blocks[i * per_seq + k] =
-				i > 0 && k < common[i % 2] ? blocks[k] : block_id(next++);
-	CK(next <= N_BLOCKS);
-	ck_fill(x, (size_t)(prefix + own) * row, CK_NORMAL);
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t pos0 = i == 0 ? 0 : common[i % 2] * s->bt;
-		struct kv_batch_entry all = {
-			0, prefix + own - rows - pos0, pos0, i * per_seq, per_seq, i};
-
-		b.n_entries = 1;
-		b.n_rows = all.n_rows;
-		b.entries = &all;
-		run_batch(&w, s, &b, x + (size_t)pos0 * row, NULL);
-		/* The rows of interest, different for each entry; alone first. */
-		ck_fill(xs + (size_t)i * rows * row, (size_t)rows * row, CK_NORMAL);
-		memcpy(y, xs + (size_t)i * rows * row, (size_t)rows * row * 4);
-		e[i] = (struct kv_batch_entry){i * rows,    rows,    prefix + own - rows,
-					       i * per_seq, per_seq, i};
-		all = e[i];
-		all.row0 = 0;
-		b.n_rows = rows;
-		/* Once more is the same: what the step writes, it may write again. */
-		run_batch(&w, s, &b, y, want + (size_t)i * rows * orow);
-		ck_fill(x + (size_t)prefix * row, (size_t)own * row, CK_NORMAL);
-	}
-	b.n_entries = n;
-	b.n_rows = n * rows;
-	b.entries = e;
-	w.be->attention_counts(w.st, &before);
-	run_batch(&w, s, &b, xs, got);
-	w.be->attention_counts(w.st, &after);
-	ck_same("out", got, want, (size_t)n * rows * orow);
-	/* Full spans of the prefix are read once, the last one by each odd entry. */
-	after.spans_needed -= before.spans_needed;
-	after.spans_read -= before.spans_read;
-	shared_spans = (prefix / KV_SPAN - 1) * (n - 1) + (n + 1) / 2 - 1;
-	CK(after.spans_needed ==
-	   (uint64_t)n * s->n_kv * ((prefix + own - 1) / KV_SPAN + 1));
-	CK(after.spans_needed - after.spans_read == (uint64_t)shared_spans * s->n_kv);
-	world_close(&w);
-	ck_release_all();
-}
-
 /* linear() of mixed parts: rows alone and together, on 1 to 3 threads. */
 static void check_linear_rows(const struct ck *ck)
 {
@@ -647,13 +499,6 @@ void check_backend(const struct ck *ck)
 		{192, 2, 2, 16, 192, KV_ROPE_NORMAL, 1, {60}},
 		{256, 3, 1, 16, 256, KV_ROPE_NORMAL, 1, {70}},
 	};
-	static const struct shape sharing[] = {
-		{64, 9, 3, 16, 64, KV_ROPE_NORMAL, 0},
-		{16, 26, 2, 32, 16, KV_ROPE_NORMAL, 0},
-	};
-	/* Thirty entries of 64 heads put more aside than one window holds. */
-	static const struct shape window = {256, 64, 1, 32, 256, KV_ROPE_NORMAL, 0};
-
 	check_features(ck);
 	check_small_ops(ck);
 	check_linear_rows(ck);
@@ -678,20 +523,6 @@ void check_backend(const struct ck *ck)
 				check_steps(ck, &s);
 		}
 	}
-	for (int f = 0; f < KV_FORMAT_N; f++) {
-		for (uint32_t threads = 1; threads <= 2; threads++) {
-			for (size_t i = 0; i < 2; i++) {
-				struct shape s = sharing[i];
-
-				s.k = s.v = f;
-				check_sharing(ck, &s, 7, 512, 40, 1, threads);
-				check_sharing(ck, &s, 2, 768, 270, 1, threads);
-			}
-		}
-	}
-	check_sharing(ck, &sharing[0], 5, 512, 40, 3, 2);
-	if (ck->below.act)
-		check_sharing(ck, &window, 30, 2304, 10, 1, 2);
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		check_steps(ck, &shapes[i]);
 }

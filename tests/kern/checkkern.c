@@ -208,7 +208,8 @@ static const struct {
 	{"linear", check_linear},   {"quant", check_quant},
 	{"codes", check_codes},     {"attention", check_attention},
 	{"rows", check_rows},       {"threads", check_threads},
-	{"backend", check_backend}, {"formats", check_formats},
+	{"backend", check_backend}, {"sharing", check_sharing},
+	{"formats", check_formats},
 };
 
 static bool wanted(const char *name, char **names, int n)
