@@ -274,7 +274,7 @@ static void check_steps(const struct ck *ck, const struct shape *s)
 				   threads, steps[i]);
 			/* One cutting on one number of threads, for the formats beyond fp16:
 			 * what threads share is the same code for all. */
-			if (s->k + s->v > 0 && !first && i % 3 != threads - 1)
+			if (s->k + s->v > 0 && !first && i % 2 != threads - 1)
 				continue;
 			if (ck->quick && (threads == 3 || (steps[i] == 1 && n > 100)))
 				continue;
