@@ -5,6 +5,8 @@
  * memory that their argument names; they run on any compute thread, allocate nothing, and
  * read nothing outside the ranges given here.
  *
+ * Arrays of float are aligned to 4 bytes where nothing else is said.
+ *
  * Every variant of a kernel gives the same bits: integer sums are exact, float operations
  * are named one by one below, with a fixed order. "fma(a, b, c)" is a * b + c rounded once.
  */

@@ -87,7 +87,7 @@ static void codes_new(const struct kv_cpu_ops *ref, struct codes *c, uint32_t n_
 		}
 	}
 	for (uint32_t i = 0; i < n_q; i++) {
-		c->q_row[i] = ck_alloc(hd * 4);
+		c->q_row[i] = (float *)ck_alloc(hd * 4 + 4) + 1;
 		ck_fill(c->q_row[i], hd, wild ? CK_OUTLIERS : CK_NORMAL);
 		for (uint32_t d = 0; d < hd; d++)
 			c->q_row[i][d] /= sqrtf((float)hd) * (wild ? 100 : 1);
@@ -279,7 +279,7 @@ static void check_codes_span(const struct ck *ck, enum kv_format kf, enum kv_for
 /* Codes of a query: round trip, sum, and what is not finite. */
 static void check_query(const struct ck *ck, uint32_t hd, enum ck_pattern p)
 {
-	float *q = ck_alloc(hd * 4), scale, want_scale;
+	float *q = (float *)ck_alloc(hd * 4 + 8) + 2, scale, want_scale;
 	uint8_t *codes = ck_alloc(kv_query_bytes(hd)),
 		*want = ck_alloc(kv_query_bytes(hd));
 	int32_t sum, want_sum;
