@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -296,4 +297,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # Being told to stop is an ordinary end: daemons and folders are cleaned away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
