@@ -64,6 +64,7 @@ void fork_recompute(struct sched *sched, struct request *request)
 	seq_truncate(&request->table, sched->pool, n);
 	policy_charge(request);
 	request->n_computed = n * sched->config.block_tokens;
+	request->n_cached = request->n_computed;
 }
 
 void fork_release(struct sched *sched, struct request *request)
