@@ -177,6 +177,9 @@ static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r
 			fork_copy(sched, plan, r, id);
 		else
 			fork_recompute(sched, r);
+		/* it may begin earlier now, for no more rows */
+		if (end - r->n_computed > quota)
+			end = r->n_computed + quota;
 	}
 	while (r->table.n_blocks * (uint64_t)bt < end)
 		if (!take_block(sched, plan, r)) {
