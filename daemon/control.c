@@ -174,6 +174,8 @@ static void control_describe_client(const struct session *client,
 		.tokens_generated = client->tokens_generated,
 		.tokens_cached = client->tokens_cached,
 		.connected_ns = loop_now(client->sessions->loop) - client->connected_ns,
+		.requests_failed = client->requests_failed,
+		.ttft_ns = client->ttft_ns,
 	};
 	memcpy(info->name, client->name, sizeof(info->name));
 	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
@@ -188,6 +190,7 @@ static void control_describe_client(const struct session *client,
 			else
 				info->requests_running++;
 			info->blocks += request->table.n_blocks;
+			info->tokens_generated += request->n_generated;
 		}
 }
 

@@ -157,6 +157,12 @@ void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
 		*u = *usage;
 	u->ttft_ns = op->first_ns ? op->first_ns - op->taken_ns : 0;
 	u->total_ns = now_ns - op->taken_ns;
+	if (!op->ring)
+		return;
+	if (res < 0 && res != -ECANCELED)
+		op->ring->session->requests_failed++;
+	if (op->first_ns)
+		op->ring->session->ttft_ns = u->ttft_ns;
 }
 
 /*

@@ -100,6 +100,8 @@ struct session {
 	uint32_t n_ops;
 	uint32_t next_ring_id;
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
+	uint64_t requests_failed;
+	uint64_t ttft_ns;
 };
 
 /**

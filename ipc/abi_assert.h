@@ -159,7 +159,8 @@ ABI_SIZE(kvd_client_info, 184);
 ABI_AT(kvd_client_info, name, 24);
 ABI_AT(kvd_client_info, requests_running, 88);
 ABI_AT(kvd_client_info, tokens_prompt, 96);
-ABI_AT(kvd_client_info, reserved, 136);
+ABI_AT(kvd_client_info, requests_failed, 136);
+ABI_AT(kvd_client_info, reserved, 152);
 
 ABI_SIZE(kvd_msg_flush, 152);
 ABI_SIZE(kvd_flush_counts, 64);

@@ -68,8 +68,11 @@ static void print_help(const struct kvctl *ctl)
 int kvctl_next_option(struct kvctl *ctl, int argc, char **argv,
 		      const struct option *options)
 {
+	char shorts[32];
+
+	snprintf(shorts, sizeof(shorts), ":s:h%s", ctl->shorts ? ctl->shorts : "");
 	for (;;) {
-		int c = getopt_long(argc, argv, ":s:h", options, NULL);
+		int c = getopt_long(argc, argv, shorts, options, NULL);
 
 		switch (c) {
 		case 's':

@@ -30,6 +30,7 @@ struct verb {
 struct kvctl {
 	const struct verb *verb;
 	const char *socket_path; /* NULL: the library's default */
+	const char *shorts;      /* short options of the verb alone, as for getopt() */
 	double timeout_s;        /* 0: none for the whole command */
 	bool json;
 };
@@ -87,6 +88,7 @@ const char *kvctl_age(uint64_t ns, char buf[static 32]);
 
 int cmd_status(struct kvctl *ctl, int argc, char **argv);
 int cmd_stats(struct kvctl *ctl, int argc, char **argv);
+int cmd_top(struct kvctl *ctl, int argc, char **argv);
 int cmd_clients(struct kvctl *ctl, int argc, char **argv);
 int cmd_cache(struct kvctl *ctl, int argc, char **argv);
 int cmd_generate(struct kvctl *ctl, int argc, char **argv);

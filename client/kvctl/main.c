@@ -13,6 +13,17 @@ static const struct verb verbs[] = {
 	{"clients", cmd_clients, "[--json]",
 	 "List the connected programs; those of other users for an administrator only",
 	 "\nExample:\n  kvctl clients\n"},
+	{"top", cmd_top, "[-b] [-n N] [-d SEC] [-o KEY]",
+	 "Show the daemon and its clients, again and again",
+	 "\nOptions:\n"
+	 "  -b, --batch          write to stdout one after the other; with --json a line each\n"
+	 "  -n, --iterations N   end after showing it N times\n"
+	 "  -d, --delay SEC      from one time to the next (default 2)\n"
+	 "  -o, --sort KEY       by id, client, pid, user, state, tok, ttft, hit, blocks,\n"
+	 "                       wait or err (default tok)\n"
+	 "\nKeys: q ends; i c p u s t f h b w e sort by ID, CLIENT, PID, USER, STATE, TOK/s,\n"
+	 "TTFT, HIT%, BLOCKS, WAIT, ERR; r turns the order around; space shows it now.\n"
+	 "\nExamples:\n  kvctl top\n  kvctl top -b -n 3 -d 1 -o blocks\n"},
 	{"cache", cmd_cache,
 	 "flush [--domain D] [--model M] [--yes] | ls | quota [--user U LIMITS]",
 	 "Empty the prefix cache, list what it holds and why, show and set users' limits",

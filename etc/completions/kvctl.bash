@@ -25,6 +25,13 @@ _kvctl() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
+	-o | --sort)
+		# "or" ends the list of keys in the help.
+		mapfile -t COMPREPLY < <(compgen -W "$(kvctl "${verb:-status}" --help 2>/dev/null |
+			sed -n '/--sort KEY/,/)/p' | sed 's/.*by //; s/(.*//' | tr -d ',' |
+			sed 's/\bor\b//')" -- "$cur")
+		return
+		;;
 	--folder)
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return

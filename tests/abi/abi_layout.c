@@ -278,6 +278,8 @@ int main(void)
 	FIELD(kvd_client_info, tokens_cached);
 	FIELD(kvd_client_info, blocks);
 	FIELD(kvd_client_info, connected_ns);
+	FIELD(kvd_client_info, requests_failed);
+	FIELD(kvd_client_info, ttft_ns);
 	SIZE(kvd_msg_clients_reply);
 	FIELD(kvd_msg_clients_reply, hdr);
 	FIELD(kvd_msg_clients_reply, n);

@@ -43,6 +43,8 @@ def test_verbs_and_options():
     equal(complete("kvctl -s /x --timeout 3 tok"), {"tokenize"}, "verbs after options")
     assert {"--max-tokens", "--seed", "--json", "--socket"} <= complete("kvctl generate --")
     equal(complete("kvctl generate --max"), {"--max-tokens"}, "options with --max")
+    equal(complete("kvctl top --sort "), {"id", "client", "pid", "user", "state", "tok", "ttft", "hit",
+                                          "blocks", "wait", "err"}, "keys of top")
     equal(complete("kvctl model "), {"fetch"}, "what follows model")
     assert "flush" in complete("kvctl cache "), complete("kvctl cache ")
 

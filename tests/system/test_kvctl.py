@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """kvctl as its manual describes it: keys, exit codes, messages, streams."""
+import ctypes
+import fcntl
 import json
 import os
+import pty
+import re
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import kvdtest
-from kvdtest import (FAILED, KVCTL, MODEL, NOT_RUNNING, OK, TIMED_OUT, USAGE, Daemon, equal, prose)
+from kvdtest import (FAILED, KVCTL, MODEL, NOT_RUNNING, OK, TIMED_OUT, USAGE, Daemon, Skip, equal, prose)
 
 SMALL = {"cache.kv_cache_memory": "64M"}
 STATS_KEYS = {
@@ -118,7 +126,8 @@ USAGES = [
     ["generate", "--seed", "18446744073709551616", "x"], ["generate", "--stop", "", "x"],
     ["generate", "--max-tokens"], ["generate", "--raw", "--system", "s", "x"],
     ["cache"], ["cache", "clear"], ["cache", "flush"], ["latency", "--count", "0"],
-    ["--timeout", "soon", "stats"],
+    ["--timeout", "soon", "stats"], ["top"], ["top", "-b", "-n", "0"], ["top", "-b", "-o", "x"],
+    ["top", "-b", "-d", "0"], ["top", "-x"], ["stats", "-b"],
 ]
 
 
@@ -137,7 +146,7 @@ def test_usage_errors():
 
 def test_daemon_not_running():
     for verb in (["status"], ["stats"], ["clients"], ["generate", "x"], ["tokenize", "x"],
-                 ["score", "x"], ["latency"], ["cache", "flush", "--yes"]):
+                 ["score", "x"], ["latency"], ["cache", "flush", "--yes"], ["top", "-b"]):
         done = subprocess.run([KVCTL, "-s", "/nonexistent/kvd.sock", *verb], text=True,
                               capture_output=True, timeout=20, check=False,
                               stdin=subprocess.DEVNULL)
@@ -159,7 +168,7 @@ def test_timeout():
 def test_help():
     for args in (["--help"], ["help"], *[[verb, "--help"] for verb in
                  ("status", "stats", "clients", "cache", "generate", "tokenize", "score",
-                  "latency", "plan")]):
+                  "latency", "plan", "top")]):
         done = subprocess.run([KVCTL, *args], capture_output=True, text=True, check=True)
         assert "usage: kvctl" in done.stdout and done.stderr == ""
     done = subprocess.run([KVCTL, "--version"], capture_output=True, text=True, check=True)
@@ -183,6 +192,175 @@ def test_latency():
         got = json.loads(d.kvctl("latency", "--json", "--count", "200").stdout)
         equal(got["count"], 200, "count")
         assert 0 < got["min_us"] <= got["p50_us"] <= got["p99_us"] <= got["max_us"]
+
+
+def top(d, *args):
+    return [json.loads(line) for line in d.kvctl("top", "--json", *args).stdout.splitlines()]
+
+
+def test_top():
+    """Rows of clients in the order that was asked for, and rates between two samples."""
+    with Daemon(SMALL) as d:
+        child = d.spawn_generate(prose(9, 1), tokens=2000, temperature=1.5)
+        kvdtest.until(lambda: d.stats()["tokens"]["generated"] > 3, 30, "the answer begins")
+        two = top(d, "-n", "2", "-d", "0.5")
+        equal(len(two), 2, "samples of -n 2")
+        rows = [next(c for c in one["clients"] if c["pid"] == child.pid) for one in two]
+        equal([(r["state"], r["running"], r["failed"]) for r in rows], [("R", 1, 0)] * 2, "rows")
+        made = rows[1]["generated_tokens"] - rows[0]["generated_tokens"]
+        passed = rows[1]["connected_s"] - rows[0]["connected_s"]
+        assert made > 0 and passed >= 0.5, (made, passed)
+        assert abs(rows[1]["tokens_per_s"] * passed - made) < 1e-3 * made, (made, passed, rows)
+        assert abs(rows[0]["tokens_per_s"] * rows[0]["connected_s"] -
+                   rows[0]["generated_tokens"]) < 0.01, rows
+        assert rows[1]["blocks"] >= rows[0]["blocks"] > 0, rows
+        # kvctl itself is there as well, and does nothing.
+        equal([c["state"] for c in two[1]["clients"] if c["pid"] != child.pid], ["I"], "others")
+        equal([c["pid"] for c in top(d, "-n", "1", "-o", "tok")[0]["clients"]][0], child.pid,
+              "the first by tok")
+        ids = [c["id"] for c in top(d, "-n", "1", "-o", "id")[0]["clients"]]
+        equal(ids, sorted(ids), "by id")
+        text = d.kvctl("top", "-b", "-n", "2", "-d", "0.1").stdout
+        equal(text.count("TOK/s"), 2, "headings of two times")
+        row = next(line.split() for line in text.splitlines() if f" {child.pid} " in line)
+        equal(row[1], "kvctl", "CLIENT")
+        assert "\033" not in text, "an escape sequence in a batch"
+        kvdtest.kill(child)
+        child.out.close()
+        done = d.kvctl("top", "-b", "-d", "30", "--timeout", "0.5", status=TIMED_OUT)
+        equal(done.stderr, "kvctl: no result within --timeout\n", "stderr at the time-out")
+
+
+class GenOpts(ctypes.Structure):
+    """struct kvc_gen_opts."""
+    _fields_ = [("size", ctypes.c_size_t), ("max_tokens", ctypes.c_uint32),
+                ("top_k", ctypes.c_uint32), ("temperature", ctypes.c_float),
+                ("top_p", ctypes.c_float), ("min_p", ctypes.c_float),
+                ("n_stop", ctypes.c_uint32), ("seed", ctypes.c_uint64),
+                ("stop", ctypes.c_void_p), ("gen_flags", ctypes.c_uint32),
+                ("input_flags", ctypes.c_uint32), ("n", ctypes.c_uint32),
+                ("priority", ctypes.c_int32), ("timeout_ms", ctypes.c_uint32),
+                ("fork_at", ctypes.c_uint32), ("salt", ctypes.c_uint64)]
+
+
+class Client:
+    """A connection of this process that stays."""
+
+    def __init__(self, d):
+        self.lib = ctypes.CDLL(os.path.join(kvdtest.BUILD, "client", "libkvclient.so.0"))
+        self.handle = ctypes.c_void_p()
+        os.environ["KVD_SOCKET"] = d.socket
+        equal(self.lib.kvc_connect(ctypes.byref(self.handle), None), 0, "kvc_connect")
+        del os.environ["KVD_SOCKET"]
+
+    def generate(self, prompt, tokens):
+        opts = GenOpts(size=ctypes.sizeof(GenOpts), max_tokens=tokens, gen_flags=2)
+        return self.lib.kvc_generate(self.handle, prompt.encode(), ctypes.byref(opts), None)
+
+    def close(self):
+        self.lib.kvc_close(self.handle)
+
+
+def test_top_counts():
+    """TTFT, HIT% and ERR of a connection that stays, by the counts of its answers."""
+    if kvdtest.SANITIZED:
+        raise Skip("python cannot load a library with sanitizers")
+    with Daemon(SMALL) as d:
+        client = Client(d)
+
+        def row():
+            return next(c for c in top(d, "-n", "1")[0]["clients"] if c["pid"] == os.getpid())
+
+        equal([row()[k] for k in ("state", "ttft_ms", "failed", "prompt_tokens")],
+              ["I", 0, 0, 0], "a client without requests")
+        prompt = prose(60, 1)
+        n = len(d.tokenize(prompt))
+        for _ in range(2):
+            equal(client.generate(prompt, 8), 0, "kvc_generate")
+        assert client.generate(prose(9000, 1), 8) < 0, "a prompt beyond the context"
+        got = row()
+        equal([got[k] for k in ("failed", "prompt_tokens", "cached_tokens", "generated_tokens")],
+              [1, 2 * n, (n - 1) // 16 * 16, 16], "counts")
+        assert 0 < got["ttft_ms"] < 60000, got
+        text = d.kvctl("top", "-b", "-n", "1", "-o", "err").stdout.splitlines()
+        cells = text[-3].split()
+        equal((cells[2], cells[-1]), (str(os.getpid()), "1"), "PID and ERR of the first row")
+        equal(cells[-4], f"{100 * ((n - 1) // 16 * 16) / (2 * n):.1f}", "HIT%")
+        client.close()
+
+
+class Terminal:
+    """kvctl on a terminal of its own: what it writes, keys, the size of the window."""
+
+    def __init__(self, d, *args, rows=24, columns=80):
+        self.fd, inner = pty.openpty()
+        self.before = termios.tcgetattr(inner)
+        self.inner = inner
+        self.resize(rows, columns)
+        self.child = d.spawn([KVCTL, *args], stdin=inner, stdout=inner, stderr=inner)
+        self.seen = ""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if hasattr(self, "child"):
+            self.child.send_signal(signal.SIGWINCH)
+
+    def read(self, timeout=0.1):
+        while select.select([self.fd], [], [], timeout)[0]:
+            self.seen += os.read(self.fd, 65536).decode()
+        return self.seen
+
+    def wait_for(self, condition, what):
+        kvdtest.until(lambda: condition(self.read()), 10, lambda: f"{what}: {self.seen!r}")
+
+    def key(self, key):
+        self.seen = ""
+        os.write(self.fd, key.encode())
+
+    def screen(self):
+        """Lines of the last whole picture."""
+        pictures = re.findall(r"\033\[H(.*?)\033\[J", self.read(), re.S)
+        return [line.replace("\033[K", "") for line in pictures[-1].split("\r\n")] if pictures else []
+
+    def close(self):
+        os.close(self.fd)
+        os.close(self.inner)
+
+
+def test_top_on_a_terminal():
+    with Daemon(SMALL) as d:
+        for last in ("q", signal.SIGTERM, signal.SIGINT):
+            t = Terminal(d, "top", "-d", "60")
+            t.wait_for(lambda s: "TOK/s" in s and s.endswith("\033[J"), "a picture")
+            assert t.seen.startswith("\033[?1049h"), t.seen
+            assert not termios.tcgetattr(t.inner)[3] & termios.ECHO, "keys are shown"
+            if last == "q":
+                assert max(map(len, t.screen())) <= 80 and len(t.screen()) <= 24, t.screen()
+                t.seen = ""
+                t.resize(3, 20)
+                t.wait_for(lambda s: s.endswith("\033[J"), "a picture after a change of size")
+                equal((len(t.screen()), max(map(len, t.screen()))), (3, 20), "lines, columns")
+                t.resize(24, 200)
+                # By id the oldest is first: these are kvctl latency and kvctl top.
+                other = d.spawn([KVCTL, "latency", "--count", "100000", "--interval", "50"],
+                                stdout=subprocess.DEVNULL)
+                kvdtest.until(lambda: len(d.clients()) == 3, 10, "another client")
+                pids = [t.child.pid, other.pid]
+                for keys in (" i", "r"):
+                    t.key(keys)
+                    t.wait_for(lambda s: s.endswith("\033[J") and str(other.pid) in s, "both")
+                    time.sleep(0.2)
+                    got = [int(line.split()[2]) for line in t.screen()[6:] if line.strip()]
+                    equal(got, pids, f"processes after the keys {keys!r}")
+                    pids.reverse()
+                kvdtest.kill(other)
+                t.key("q")
+            else:
+                t.child.send_signal(last)
+            equal(t.child.wait(10), OK, f"exit code after {last}")
+            assert t.read().endswith("\033[?25h\033[?1049l"), t.seen
+            equal(termios.tcgetattr(t.inner), t.before, "the terminal's modes")
+            t.close()
 
 
 def plan(*args, status=OK):

@@ -389,6 +389,8 @@ struct kvd_msg_clients {
  * @rings, @requests_running, @requests_waiting, @blocks: held now
  * @tokens_*: since it connected
  * @connected_ns: how long ago that was
+ * @requests_failed: operations that ended with an error other than -ECANCELED
+ * @ttft_ns: time to the first token of the request that ended last; 0: of none yet
  */
 struct kvd_client_info {
 	uint64_t id;
@@ -404,7 +406,9 @@ struct kvd_client_info {
 	uint64_t tokens_cached;
 	uint64_t blocks;
 	uint64_t connected_ns;
-	uint64_t reserved[6];
+	uint64_t requests_failed;
+	uint64_t ttft_ns;
+	uint64_t reserved[4];
 };
 
 /**

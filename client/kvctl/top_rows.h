@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_CLIENT_KVCTL_TOP_ROWS_H
+#define KVD_CLIENT_KVCTL_TOP_ROWS_H
+
+/*
+ * What kvctl top shows: the daemon and a row for each client, with rates between one
+ * sample and the next. Owns both samples. Knows nothing of terminals; one thread.
+ */
+#include <kvclient.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum top_sort {
+	TOP_ID,
+	TOP_CLIENT,
+	TOP_PID,
+	TOP_USER,
+	TOP_STATE,
+	TOP_TOKENS,
+	TOP_TTFT,
+	TOP_HIT,
+	TOP_BLOCKS,
+	TOP_WAIT,
+	TOP_ERRORS,
+	TOP_N_SORTS,
+};
+
+/**
+ * struct top_row - one client
+ * @user: name, or the number where there is none
+ * @state: 'R': a request runs, 'W': all wait, 'I': none is there
+ * @tokens_per_s: since the sample before; for a client that is new, since it connected
+ * @hit_percent: prompt tokens found in the cache, since it connected; below 0: none yet
+ */
+struct top_row {
+	struct kvd_client_info info;
+	char user[33];
+	char state;
+	double tokens_per_s;
+	double hit_percent;
+};
+
+/**
+ * struct top - the last sample
+ * @tokens_per_s, @prompt_per_s, @hit_percent: of all since the sample before, at first
+ *	since the daemon's start; @hit_percent is below 0 when nothing was looked up
+ */
+struct top {
+	struct kvd_stats stats;
+	double tokens_per_s;
+	double prompt_per_s;
+	double hit_percent;
+	struct top_row *rows;
+	size_t n_rows;
+	struct kvd_client_info *list, *before;
+	size_t cap, n_before, cap_before;
+	bool has_before;
+};
+
+/* Takes a sample, by rising id. Return: 0 or the library's error, -ENOMEM. */
+int top_sample(struct top *top, struct kvc_client *client);
+
+/* Largest first where it is a number that one looks for, else smallest first. */
+void top_sort(struct top *top, enum top_sort by, bool reverse);
+
+/* As --sort names it. Return: false when there is no such key. */
+bool top_sort_parse(const char *name, enum top_sort *ret_by);
+const char *top_sort_name(enum top_sort by);
+
+void top_deinit(struct top *top);
+
+#endif
