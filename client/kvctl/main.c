@@ -24,6 +24,11 @@ static const struct verb verbs[] = {
 	 "\nKeys: q ends; i c p u s t f h b w e sort by ID, CLIENT, PID, USER, STATE, TOK/s,\n"
 	 "TTFT, HIT%, BLOCKS, WAIT, ERR; r turns the order around; space shows it now.\n"
 	 "\nExamples:\n  kvctl top\n  kvctl top -b -n 3 -d 1 -o blocks\n"},
+	{"doctor", cmd_doctor, "[--json]",
+	 "Look for what is wrong with the daemon and the machine, and say what to do",
+	 "\nExit code 0 also with warnings; 1: something is broken; 3: no daemon runs;\n"
+	 "4: its socket may not be opened.\n"
+	 "\nExample:\n  sudo kvctl doctor\n"},
 	{"cache", cmd_cache,
 	 "flush [--domain D] [--model M] [--yes] | ls | quota [--user U LIMITS]",
 	 "Empty the prefix cache, list what it holds and why, show and set users' limits",

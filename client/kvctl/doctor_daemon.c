@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* What the daemon's own numbers must satisfy. See doctor.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/kvctl/doctor.h"
+
+#define STR(field) (int)strnlen((field), sizeof(field)), (field)
+
+/* Lists are not of the same instant as the statistics: so often they are compared. */
+#define TRIES    25
+#define PAUSE_NS 40000000
+
+/* Everything the equations speak of. */
+struct sample {
+	struct kvd_stats stats;
+	struct kvd_client_info *clients;
+	struct kvd_quota_info *users;
+	size_t clients_cap, users_cap;
+	size_t n_clients, n_users;
+};
+
+static int fetch_clients(struct sample *s, struct kvc_client *client)
+{
+	for (;;) {
+		int n = kvc_clients(client, s->clients, s->clients_cap);
+		void *grown;
+
+		if (n < 0)
+			return n;
+		if ((size_t)n <= s->clients_cap) {
+			s->n_clients = (size_t)n;
+			return 0;
+		}
+		grown = reallocarray(s->clients, (size_t)n + 64, sizeof(*s->clients));
+		if (!grown)
+			return -ENOMEM;
+		s->clients = grown;
+		s->clients_cap = (size_t)n + 64;
+	}
+}
+
+static int fetch_users(struct sample *s, struct kvc_client *client)
+{
+	for (;;) {
+		int n = kvc_quotas(client, s->users, s->users_cap);
+		void *grown;
+
+		if (n < 0)
+			return n;
+		if ((size_t)n <= s->users_cap) {
+			s->n_users = (size_t)n;
+			return 0;
+		}
+		grown = reallocarray(s->users, (size_t)n + 64, sizeof(*s->users));
+		if (!grown)
+			return -ENOMEM;
+		s->users = grown;
+		s->users_cap = (size_t)n + 64;
+	}
+}
+
+static int fetch(struct sample *s, struct kvc_client *client)
+{
+	int r;
+
+	s->stats = (struct kvd_stats){.size = sizeof(s->stats)};
+	r = kvc_stats(client, &s->stats);
+	if (r == 0)
+		r = fetch_clients(s, client);
+	if (r == 0)
+		r = fetch_users(s, client);
+	return r;
+}
+
+/*
+ * Sums over clients and users against the daemon's own counts; blocks that nobody has.
+ * Return: whether they are even; if not, @why says what is not.
+ */
+static bool is_even(const struct sample *s, char *why, size_t size)
+{
+	const struct kvd_stats *stats = &s->stats;
+	uint64_t rings = 0, connections = 0, running = 0, waiting = 0;
+
+	for (size_t i = 0; i < s->n_clients; i++)
+		rings += s->clients[i].rings;
+	for (size_t i = 0; i < s->n_users; i++) {
+		connections += s->users[i].connections;
+		running += s->users[i].running;
+		waiting += s->users[i].waiting;
+	}
+	if (rings != stats->rings)
+		snprintf(why, size,
+			 "clients have %" PRIu64 " rings, %" PRIu64 " are open", rings,
+			 stats->rings);
+	else if (connections != stats->clients)
+		snprintf(why, size,
+			 "users have %" PRIu64 " connections, %" PRIu64 " are there",
+			 connections, stats->clients);
+	else if (running != stats->requests_running || waiting != stats->requests_waiting)
+		snprintf(why, size,
+			 "users have %" PRIu64 " running and %" PRIu64
+			 " waiting requests, there are %" PRIu64 " and %" PRIu64,
+			 running, waiting, stats->requests_running,
+			 stats->requests_waiting);
+	else if (!stats->requests_running && !stats->requests_waiting &&
+		 stats->blocks_active > stats->blocks_pinned)
+		snprintf(why, size,
+			 "%" PRIu64 " blocks are in use, but no request runs or waits",
+			 stats->blocks_active - stats->blocks_pinned);
+	else
+		return true;
+	return false;
+}
+
+static bool same(const struct kvd_stats *a, const struct kvd_stats *b)
+{
+	return a->clients == b->clients && a->rings == b->rings &&
+	       a->requests_running == b->requests_running &&
+	       a->requests_waiting == b->requests_waiting &&
+	       a->requests_completed == b->requests_completed;
+}
+
+static void check_sums(struct doctor *doctor, struct kvc_client *client, struct sample *s)
+{
+	char why[200] = "the daemon was too busy to compare its lists";
+	bool still = false;
+
+	for (int i = 0; i < TRIES; i++) {
+		const struct timespec pause = {.tv_nsec = PAUSE_NS};
+		struct kvd_stats after = {.size = sizeof(after)};
+		int r = fetch(s, client);
+
+		if (r == 0)
+			r = kvc_stats(client, &after);
+		if (r < 0) {
+			doctor_add(doctor, "sums", DOCTOR_FAIL,
+				   "the lists cannot be read: %s", kvc_strerror(r));
+			return;
+		}
+		if (same(&s->stats, &after)) {
+			still = true;
+			if (is_even(s, why, sizeof(why))) {
+				doctor_add(doctor, "sums", DOCTOR_OK,
+					   "%zu clients of %zu users: rings and requests "
+					   "add up",
+					   s->n_clients, s->n_users);
+				return;
+			}
+		}
+		nanosleep(&pause, NULL);
+	}
+	doctor_add(doctor, "sums", still ? DOCTOR_FAIL : DOCTOR_SKIP, "%s", why);
+	if (still)
+		doctor_fix(doctor, "this is a defect of kvd: please report it; "
+				   "'systemctl restart kvd' starts afresh");
+}
+
+static void check_blocks(struct doctor *doctor)
+{
+	const struct kvd_stats *s = &doctor->stats;
+	bool even =
+		s->blocks_free + s->blocks_cached + s->blocks_active == s->blocks_total;
+	bool ordered = s->blocks_pinned <= s->blocks_active &&
+		       s->hit_tokens <= s->queried_tokens &&
+		       s->shared_hit_tokens <= s->hit_tokens;
+	bool sized = s->pool_bytes == s->blocks_total * s->model.block_bytes;
+
+	doctor_add(doctor, "blocks", even ? DOCTOR_OK : DOCTOR_FAIL,
+		   "free %" PRIu64 " + cached %" PRIu64 " + active %" PRIu64
+		   " %s total %" PRIu64,
+		   s->blocks_free, s->blocks_cached, s->blocks_active,
+		   even ? "=" : "!=", s->blocks_total);
+	if (even && ordered && sized)
+		return;
+	if (even)
+		doctor_add(doctor, "counters", DOCTOR_FAIL,
+			   "pinned %" PRIu64 ", looked up %" PRIu64 ", hits %" PRIu64
+			   ", shared %" PRIu64 ", pool of %" PRIu64
+			   " bytes do not fit each other",
+			   s->blocks_pinned, s->queried_tokens, s->hit_tokens,
+			   s->shared_hit_tokens, s->pool_bytes);
+	doctor_fix(doctor, "this is a defect of kvd: please report it; "
+			   "'systemctl restart kvd' starts afresh");
+}
+
+static void check_model(struct doctor *doctor)
+{
+	const struct kvd_stats *s = &doctor->stats;
+	char library[32];
+
+	snprintf(library, sizeof(library), "%d.%d.%d", KVC_VERSION_MAJOR,
+		 KVC_VERSION_MINOR, KVC_VERSION_PATCH);
+	if (strncmp(library, s->release, sizeof(s->release)) != 0) {
+		doctor_add(doctor, "version", DOCTOR_WARN, "kvd is %.*s, kvctl is %s",
+			   STR(s->release), library);
+		doctor_fix(doctor, "systemctl restart kvd");
+	}
+	if (s->model.arch[0]) {
+		doctor_add(doctor, "model", DOCTOR_OK, "%.*s", STR(s->model.name));
+		return;
+	}
+	doctor_add(doctor, "model", DOCTOR_WARN, "none is loaded");
+	doctor_fix(doctor,
+		   "kvctl model fetch, or name a GGUF file as path below [model] in "
+		   "kvd.conf; then systemctl restart kvd");
+}
+
+/* A row for each user that stands at a limit; one when nobody does. */
+static void check_limits(struct doctor *doctor, const struct sample *s)
+{
+	uint64_t guaranteed = 0;
+	bool any = false;
+
+	for (const struct kvd_quota_info *u = s->users; u < s->users + s->n_users; u++) {
+		const struct kvd_quota *q = &u->quota;
+		const char *what = NULL, *option = NULL;
+
+		guaranteed += q->guaranteed_blocks;
+		if (q->max_connections && u->connections >= q->max_connections)
+			what = "connections", option = "max-connections";
+		else if (q->max_waiting && u->waiting >= q->max_waiting)
+			what = "waiting requests", option = "max-waiting";
+		else if (q->max_blocks && u->blocks >= q->max_blocks)
+			what = "blocks", option = "max-blocks";
+		else if (q->max_arena && u->arena >= q->max_arena)
+			what = "memory of rings", option = "max-arena";
+		if (!what)
+			continue;
+		any = true;
+		doctor_add(doctor, "limits", DOCTOR_WARN, "user %u is at its limit of %s",
+			   u->uid, what);
+		doctor_fix(doctor,
+			   "kvctl cache quota --user %u --%s N, or [quota] in "
+			   "kvd.conf",
+			   u->uid, option);
+	}
+	if (guaranteed > doctor->stats.blocks_total) {
+		any = true;
+		doctor_add(doctor, "limits", DOCTOR_WARN,
+			   "%" PRIu64 " blocks are guaranteed, but there are %" PRIu64,
+			   guaranteed, doctor->stats.blocks_total);
+		doctor_fix(doctor, "lower the guarantees, or raise [cache] "
+				   "kv_cache_memory");
+	}
+	if (!any)
+		doctor_add(doctor, "limits", DOCTOR_OK, "no user is at a limit");
+}
+
+void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
+{
+	struct kvd_server_info info;
+	struct sample sample = {0};
+	int r;
+
+	doctor->stats = (struct kvd_stats){.size = sizeof(doctor->stats)};
+	r = kvc_stats(client, &doctor->stats);
+	if (r < 0) {
+		doctor->stats.size = 0;
+		doctor_add(doctor, "statistics", DOCTOR_FAIL, "cannot be read: %s",
+			   kvc_strerror(r));
+		return;
+	}
+	check_model(doctor);
+	check_blocks(doctor);
+	kvc_get_server_info(client, &info);
+	if (info.features & KVD_FEATURE_ADMIN) {
+		check_sums(doctor, client, &sample);
+		check_limits(doctor, &sample);
+	} else {
+		doctor_add(doctor, "sums", DOCTOR_SKIP,
+			   "needs an administrator's rights");
+		doctor_fix(doctor, "sudo kvctl doctor");
+	}
+	if (doctor->stats.sessions_faulty) {
+		doctor_add(doctor, "contract", DOCTOR_WARN,
+			   "%" PRIu64
+			   " connections ended because their clients broke the "
+			   "contract",
+			   doctor->stats.sessions_faulty);
+		doctor_fix(doctor, "journalctl -u kvd -p warning names them");
+	}
+	free(sample.clients);
+	free(sample.users);
+}
