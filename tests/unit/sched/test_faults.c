@@ -15,29 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/failing_alloc.h"
+
 #define BT 4
-
-/* --- allocations that fail ------------------------------------------------------------- */
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t n, size_t size);
-
-static long fail_after = -1; /* allocations until one fails; -1: none */
-
-static bool fails(void)
-{
-	return fail_after >= 0 && fail_after-- == 0;
-}
-
-void *malloc(size_t size)
-{
-	return fails() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __libc_calloc(n, size);
-}
 
 /* --- a libcrypto that fails ------------------------------------------------------------ */
 
