@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention over int8 and int4 planes, the reference. Formulas: kernels/cpu/ops.h. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/c/c.h"
@@ -88,6 +89,24 @@ static int32_t k4_code(const uint8_t *k, uint32_t bt, uint32_t t, uint32_t d)
 	return k[(d / 8 * bt + t) * 4 + d % 4] >> (d / 4 % 2 * 4) & 15;
 }
 
+/*
+ * The query in the units of a block: 8-bit codes u[n] of p = q * a / 256, rounded, whose largest
+ * becomes 127 or what is left of it. Return: r, u being p * r / 32768.
+ */
+static int32_t block_codes(const int16_t *q, const uint8_t *a, uint32_t n, int32_t *u)
+{
+	int32_t top = 0, r;
+
+	for (uint32_t d = 0; d < n; d++) {
+		u[d] = (q[d] * a[d] + 128) >> 8;
+		top = abs(u[d]) > top ? abs(u[d]) : top;
+	}
+	r = (int32_t)fminf((float)(127 << 15) / (float)top, 32767);
+	for (uint32_t d = 0; d < n; d++)
+		u[d] = (u[d] * r + 16384) >> 15;
+	return r;
+}
+
 void kv_scores_int4_c(const struct kv_span *sp)
 {
 	uint32_t bt = sp->block_tokens, n_code = sp->n_code[sp->n_q - 1];
@@ -102,16 +121,17 @@ void kv_scores_int4_c(const struct kv_span *sp)
 		for (uint32_t i = 0; i < sp->n_q; i++) {
 			const int16_t *q = (const int16_t *)sp->q_codes[i];
 			int32_t sum[KV_BLOCK_TOKENS_MAX] = {0}, u_sum = 0, m_sum = 0;
-			float scale = sp->q_scale[i] * fa * 128;
+			int32_t u[KV_HEAD_DIM_MAX];
+			int32_t r = block_codes(q, a, sp->head_dim, u);
+			float scale =
+				sp->q_scale[i] * fa * ((float)(128 << 15) / (float)r);
 			float shift;
 
 			for (uint32_t d = 0; d < sp->head_dim; d++) {
-				int32_t u = (q[d] * a[d] + 128) >> 8;
-
-				u_sum += u;
+				u_sum += u[d];
 				m_sum += q[d] * (m[d] - 128);
 				for (uint32_t t = 0; t < n; t++)
-					sum[t] += u * k4_code(k, bt, t, d);
+					sum[t] += u[d] * k4_code(k, bt, t, d);
 			}
 			shift = (float)m_sum * (sp->q_scale[i] * fb);
 			for (uint32_t t = 0; t < n; t++)

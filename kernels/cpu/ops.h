@@ -197,9 +197,12 @@ struct kv_span {
  *   int8      S = sum over d of qi[d] * c[d][t]
  *             s[t] = fma(-zero_t, (float)q_sum, (float)S) * (scale_t * q_scale)
  *   int4, in each block
- *             u[d] = (qi[d] * a[d] + 128) >> 8                 (arithmetic shift)
+ *             p[d] = (qi[d] * a[d] + 128) >> 8                 (arithmetic shift)
+ *             r = trunc(min(4161536 / largest |p[d]|, 32767))  (float; 127 << 15 is 4161536)
+ *             u[d] = (p[d] * r + 16384) >> 15                  (arithmetic shift), 8 bits
  *             S = sum of u[d] * c[d][t],  U = sum of u[d],  M = sum of qi[d] * (m[d] - 128)
- *             s[t] = fma((float)(2 S - 15 U), (q_scale * A) * 128, (float)M * (q_scale * B))
+ *             s[t] = fma((float)(2 S - 15 U), (q_scale * A) * (4194304 / r),
+ *                        (float)M * (q_scale * B))             (128 << 15 is 4194304)
  *
  * scores_own: s[t] = fma over d = 0 .. of q_row[d] * own_k[d][t - n_code], from 0
  *

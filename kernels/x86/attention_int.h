@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention over int8 and int4 planes, written once for all bundles. A file of one bundle
+ * Attention over int8 and int4 planes but for the scores of int4, which are in
+ * attention_k4.h, written once for all bundles. A file of one bundle
  * defines the types and primitives named here, then includes this; the sums are exact
  * integers, and the float operations are those of kernels/cpu/ops.h, lane by lane.
  *
@@ -23,10 +24,6 @@
  *   ONE_SUM            whether a and b may be the same, as registers are few; else
  *   dot_sum(a, b)      is what the two amount to
  *   split(c, p, q)     writes LANES codes to the two planes
- *   U_DWORD(i)         where u_codes() puts codes 4 i .. 4 i + 3
- *   u_codes()          see below
- *   query_dwords(codes, n, x)   the n codes of two planes, one after the other, each as a
- *                      dword c & 0xffff | 1 << 16, with 0 up to a multiple of 64
  *   NV1 .. NV6, ND1 .. ND6      vectors of tokens, of dims, of a tile of 1 .. 6 queries
  *   and the wrappers of single instructions that are used here
  */
@@ -159,129 +156,6 @@ INLINE void query(const float *x, uint8_t *codes, float *ret_scale, int32_t *ret
 	memcpy(codes, p, n);
 	memcpy(codes + n, q, n);
 	*ret_sum = sum_i(sum);
-}
-
-/* --- int4 scores -------------------------------------------------------------------- */
-
-/*
- * What the tokens of each block have in common for one query.
- *   u          codes of a block: two planes of round_64(head_dim), after those of earlier
- *              blocks; dwords in the order of U_DWORD()
- *   u_sum, m_sum     per block, lanes not yet added: of u, and of q * m
- */
-struct block_query {
-	_Alignas(64) uint8_t u[KV_SPAN_BLOCKS * KV_HEAD_DIM_MAX * 2];
-	vint u_sum[KV_SPAN_BLOCKS], m_sum[KV_SPAN_BLOCKS];
-	_Alignas(64) int32_t u15[KV_SPAN_BLOCKS]; /* 15 U */
-	_Alignas(64) int32_t m[KV_SPAN_BLOCKS];   /* sum of q * m */
-	float scale[KV_SPAN_BLOCKS], shift[KV_SPAN_BLOCKS];
-};
-
-/*
- * u_codes(bq, nq, b, x, qc, a, m, n): fill u and the two sums for block b
- *   x[nq][n]   codes of the queries, each a dword c & 0xffff | 1 << 16, with 0 from n on to a
- *              multiple of 64
- *   qc[nq]     the same as they lie in planes
- *   a, m       the block's parameters [n]
- * sums_of(v, ret): ret[i] = the lanes of v[i] added up, KV_SPAN_BLOCKS of them
- */
-INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
-		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
-		    const uint8_t *a, const uint8_t *m, uint32_t n);
-INLINE void sums_of(const vint *v, int32_t *ret);
-
-INLINE void scores4_block(const struct kv_span *sp, uint32_t q0, int nq, uint32_t t,
-			  const struct block_query *bq)
-{
-	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
-	uint32_t plane = (hd + 63) / 64 * 64;
-	const uint8_t *k = (const uint8_t *)sp->k[t / bt] + t % bt * 4;
-	uint32_t block = t / bt;
-	size_t u0 = (size_t)block * plane * 2;
-	vsum a[INT_QUERIES], b[INT_QUERIES];
-	vint sum[INT_QUERIES];
-
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++)
-		a[j] = b[j] = (vsum){0};
-	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4) {
-		struct codes raw = code_load(k, LANES);
-		struct codes low = code_low(raw), high = code_high(raw);
-		size_t d0 = U_DWORD(d / 4) * 4, d1 = U_DWORD(d / 4 + 1) * 4;
-
-#pragma GCC unroll 6
-		for (int j = 0; j < nq; j++) {
-			const uint8_t *u = bq[j].u + u0;
-
-			DOT(a[j], b[j], low, u + d0, u + plane + d0);
-			DOT(a[j], b[j], high, u + d1, u + plane + d1);
-		}
-	}
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++)
-		sum[j] = dot_sum(a[j], b[j]);
-	for (int j = 0; j < nq; j++) {
-		vint twice = add_i(sum[j], sum[j]);
-		vfloat f = to_float(sub_i(twice, set_i(bq[j].u15[block])));
-
-		store_f(sp->s + (q0 + j) * KV_SPAN + t,
-			fma_f(f, set_f(bq[j].scale[block]), set_f(bq[j].shift[block])));
-	}
-}
-
-/* The factors of the blocks, once all lanes of their sums are there. */
-INLINE void block_factors(const struct kv_span *sp, uint32_t q, uint32_t n_blocks,
-			  struct block_query *bq)
-{
-	float scale = sp->q_scale[q];
-
-	sums_of(bq->u_sum, bq->u15);
-	sums_of(bq->m_sum, bq->m);
-	for (uint32_t b = 0; b < n_blocks; b++) {
-		int32_t m = bq->m[b] - 128 * sp->q_sum[q];
-
-		bq->u15[b] *= 15;
-		bq->scale[b] = scale * _cvtsh_ss(sp->k_pair[b][0]) * 128;
-		bq->shift[b] = (float)m * (scale * _cvtsh_ss(sp->k_pair[b][1]));
-	}
-}
-
-INLINE void fetch_bytes(const void *p, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i += 64)
-		fetch((const uint8_t *)p + i);
-}
-
-INLINE void scores4(const struct kv_span *sp, uint32_t q0, int nq)
-{
-	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
-	uint32_t n_code = sp->n_code[q0 + nq - 1], n_blocks = (n_code + bt - 1) / bt;
-	_Alignas(64) uint32_t x[INT_QUERIES][KV_HEAD_DIM_MAX];
-	const uint8_t *qc[INT_QUERIES];
-	struct block_query bq[INT_QUERIES];
-
-	for (int j = 0; j < nq; j++) {
-		qc[j] = sp->q_codes[q0 + j];
-		query_dwords(qc[j], hd, x[j]);
-	}
-	for (uint32_t b = 0; b < n_blocks; b++) {
-		fetch_bytes(sp->k_params[b], 2 * hd);
-		fetch(sp->k_pair[b]);
-	}
-	for (uint32_t b = 0; b < n_blocks; b++) {
-		const uint8_t *a = sp->k_params[b];
-
-		fetch(sp->v_params[b]);
-		fetch_bytes(sp->k[b], hd * bt / 2);
-		u_codes(bq, nq, b, x, qc, a, a + hd, hd);
-	}
-	for (int j = 0; j < nq; j++)
-		block_factors(sp, q0 + j, n_blocks, &bq[j]);
-	for (uint32_t t = 0; t < n_code; t += LANES) {
-		fetch_bytes((const uint8_t *)sp->v[t / bt] + t % bt * hd / 2,
-			    hd * LANES / 2);
-		scores4_block(sp, q0, nq, t, bq);
-	}
 }
 
 /* --- weighted sums ------------------------------------------------------------------ */

@@ -69,24 +69,26 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 						       _mm256_castsi256_si128(v)));
 }
 
-INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
+INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
 {
-	uint32_t end = (n + 63) / 64 * 64;
+	vint even = bytes_load(p, n), odd = bytes_load(q, n);
 
-	for (uint32_t d = 0; d < n; d += 4) {
-		uint32_t p, q;
-
-		memcpy(&p, codes + d, 4);
-		memcpy(&q, codes + n + d, 4);
-		x[d] = (p & 0xffff) | 1u << 16;
-		x[d + 1] = (q & 0xffff) | 1u << 16;
-		x[d + 2] = p >> 16 | 1u << 16;
-		x[d + 3] = q >> 16 | 1u << 16;
-	}
-	memset(x + n, 0, (end - n) * sizeof(*x));
+	ret[0] = _mm256_unpacklo_epi16(even, odd);
+	ret[1] = _mm256_unpackhi_epi16(even, odd);
 }
 
-#define U_DWORD(i) (i)
+INLINE vsum dot_w(vsum a, vint x, vint y)
+{
+	return a + (vsum)_mm256_madd_epi16(x, y);
+}
+
+/* Two products, of at most 15 * 127 each, fit in a word. */
+INLINE vsum dot_u(vsum a, vint v, vint u)
+{
+	vint pairs = _mm256_maddubs_epi16(v, u);
+
+	return a + (vsum)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
 
 #include "kernels/x86/attention_int.h"
 
@@ -96,35 +98,19 @@ INLINE void sums_of(const vint *v, int32_t *ret)
 		ret[i] = sum_i(v[i]);
 }
 
-INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
-		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
-		    const uint8_t *a, const uint8_t *m, uint32_t n)
+INLINE void tops_of(const vint *v, int32_t *ret)
 {
-	const __m256i half = _mm256_set1_epi32(128 << 16);
-	uint32_t plane = (n + 63) / 64 * 64;
+	for (uint32_t i = 0; i < KV_SPAN_BLOCKS; i++) {
+		vint top = max_w(v[i], _mm256_permute2x128_si256(v[i], v[i], 1));
+		__m128i x = _mm256_castsi256_si128(top);
 
-	for (int j = 0; j < nq; j++) {
-		uint8_t *u = bq[j].u + (size_t)b * plane * 2;
-		__m256i su = _mm256_setzero_si256(), sm = su;
-
-		for (uint32_t d = 0; d < n; d += 8) {
-			__m256i q = _mm256_load_si256((const void *)&x[j][d]);
-			__m256i pa = _mm256_cvtepu8_epi32(
-				_mm_loadl_epi64((const void *)(a + d)));
-			__m256i pm = _mm256_cvtepu8_epi32(
-				_mm_loadl_epi64((const void *)(m + d)));
-			__m256i v = _mm256_madd_epi16(q, _mm256_or_si256(pa, half));
-
-			/* c * a + 1 * 128, and c * m + 1 * 0 */
-			v = _mm256_srai_epi32(v, 8);
-			sm = _mm256_add_epi32(sm, _mm256_madd_epi16(q, pm));
-			su = _mm256_add_epi32(su, v);
-			split(v, u + d, u + plane + d);
-		}
-		bq[j].u_sum[b] = su;
-		bq[j].m_sum[b] = sm;
+		/* The least word, which is what there is. */
+		x = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
+		ret[i] = 0xffff - _mm_extract_epi16(x, 0);
 	}
 }
+
+#include "kernels/x86/attention_k4.h"
 
 enum { NV1 = 4, NV2 = 2, NV3 = 2, NV4 = 1, NV6 = 1 };
 enum { ND1 = 4, ND2 = 2, ND3 = 2, ND4 = 1, ND6 = 1 };

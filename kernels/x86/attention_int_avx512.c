@@ -69,58 +69,30 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 	_mm_storeu_si128((void *)q, _mm256_extracti128_si256(v, 1));
 }
 
-INLINE void query_dwords(const uint8_t *codes, uint32_t n, uint32_t *x)
+INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
 {
-	uint32_t end = (n + 63) / 64 * 64;
+	vint even = bytes_load(p, n), odd = bytes_load(q, n);
 
-	for (uint32_t d = 0; d < n; d += 4) {
-		uint32_t p, q;
-
-		memcpy(&p, codes + d, 4);
-		memcpy(&q, codes + n + d, 4);
-		x[d] = (p & 0xffff) | 1u << 16;
-		x[d + 1] = (q & 0xffff) | 1u << 16;
-		x[d + 2] = p >> 16 | 1u << 16;
-		x[d + 3] = q >> 16 | 1u << 16;
-	}
-	memset(x + n, 0, (end - n) * sizeof(*x));
+	ret[0] = _mm512_unpacklo_epi16(even, odd);
+	ret[1] = _mm512_unpackhi_epi16(even, odd);
 }
 
-#define U_DWORD(i) (i)
+INLINE vsum dot_w(vsum a, vint x, vint y)
+{
+	return a + (vsum)_mm512_madd_epi16(x, y);
+}
+
+/* Two products, of at most 15 * 127 each, fit in a word. */
+INLINE vsum dot_u(vsum a, vint v, vint u)
+{
+	vint pairs = _mm512_maddubs_epi16(v, u);
+
+	return a + (vsum)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
 
 #include "kernels/x86/attention_int.h"
+#include "kernels/x86/attention_k4.h"
 #include "kernels/x86/sums_of16.h"
-
-INLINE void u_codes(struct block_query *bq, int nq, uint32_t b,
-		    const uint32_t (*x)[KV_HEAD_DIM_MAX], const uint8_t *const *qc,
-		    const uint8_t *a, const uint8_t *m, uint32_t n)
-{
-	const __m512i half = _mm512_set1_epi32(128 << 16);
-	uint32_t plane = (n + 63) / 64 * 64;
-
-	for (int j = 0; j < nq; j++) {
-		uint8_t *u = bq[j].u + (size_t)b * plane * 2;
-		__m512i su = _mm512_setzero_si512(), sm = su;
-
-		for (uint32_t d = 0; d < n; d += 16) {
-			__mmask16 mask = first_mask(n - d);
-			__m512i q = _mm512_load_si512(&x[j][d]);
-			__m512i pa =
-				_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, a + d));
-			__m512i pm =
-				_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, m + d));
-			__m512i v = _mm512_madd_epi16(q, _mm512_or_si512(pa, half));
-
-			/* c * a + 1 * 128, and c * m + 1 * 0 */
-			v = _mm512_srai_epi32(v, 8);
-			sm = _mm512_add_epi32(sm, _mm512_madd_epi16(q, pm));
-			su = _mm512_add_epi32(su, v);
-			split(v, u + d, u + plane + d);
-		}
-		bq[j].u_sum[b] = su;
-		bq[j].m_sum[b] = sm;
-	}
-}
 
 enum { NV1 = 4, NV2 = 4, NV3 = 4, NV4 = 2, NV6 = 2 };
 enum { ND1 = 4, ND2 = 4, ND3 = 4, ND4 = 2, ND6 = 2 };

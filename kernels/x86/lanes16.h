@@ -159,4 +159,113 @@ INLINE float top_of(const float *x, uint32_t n)
 	return kv_float_from_bits(top_bits(x, n));
 }
 
+/* --- bytes and words, as attention_k4.h takes them --- */
+
+enum { CODES = 64 };
+
+INLINE vint load_i(const void *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+INLINE void store_i(void *p, vint x)
+{
+	_mm512_storeu_si512(p, x);
+}
+
+/* The first n bytes, then zeros. */
+INLINE vint bytes_load(const uint8_t *p, uint32_t n)
+{
+	return n >= 64 ? _mm512_loadu_si512(p)
+		       : _mm512_maskz_loadu_epi8(((__mmask64)1 << n) - 1, p);
+}
+
+INLINE vint bytes_low(vint v)
+{
+	return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE vint bytes_high(vint v)
+{
+	return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+INLINE vint ones_b(void)
+{
+	return _mm512_set1_epi8(1);
+}
+
+/* Bytes as words of their value, and of half of 256 times it. */
+INLINE vint words_low(vint v)
+{
+	return _mm512_unpacklo_epi8(v, _mm512_setzero_si512());
+}
+
+INLINE vint words_high(vint v)
+{
+	return _mm512_unpackhi_epi8(v, _mm512_setzero_si512());
+}
+
+INLINE vint words_low_128(vint v)
+{
+	return _mm512_srli_epi16(_mm512_unpacklo_epi8(_mm512_setzero_si512(), v), 1);
+}
+
+INLINE vint words_high_128(vint v)
+{
+	return _mm512_srli_epi16(_mm512_unpackhi_epi8(_mm512_setzero_si512(), v), 1);
+}
+
+INLINE vint pack_w(vint a, vint b)
+{
+	return _mm512_packs_epi16(a, b);
+}
+
+INLINE vint abs_w(vint x)
+{
+	return _mm512_abs_epi16(x);
+}
+
+INLINE vint max_w(vint a, vint b)
+{
+	return _mm512_max_epu16(a, b);
+}
+
+/* (a * b + 16384) >> 15 */
+INLINE vint mul_w(vint a, vint b)
+{
+	return _mm512_mulhrs_epi16(a, b);
+}
+
+INLINE vint both_halves(vint x)
+{
+	return _mm512_or_si512(x, _mm512_slli_epi32(x, 16));
+}
+
+INLINE vint times_16(vint x)
+{
+	return _mm512_slli_epi32(x, 4);
+}
+
+INLINE vint trunc_i(vfloat x)
+{
+	return _mm512_cvttps_epi32(x);
+}
+
+/* The two halves of each lane as numbers. */
+INLINE vfloat low_half(vint x)
+{
+	return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
+
+INLINE vfloat high_half(vint x)
+{
+	return low_half(_mm512_srli_epi32(x, 16));
+}
+
+INLINE vfloat div_f(vfloat a, vfloat b)
+{
+	return _mm512_div_ps(a, b);
+}
+
 #endif

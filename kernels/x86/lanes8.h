@@ -176,4 +176,119 @@ INLINE void store_bytes(uint8_t *p, vint x)
 	_mm_storel_epi64((void *)p, _mm_packus_epi16(w, w));
 }
 
+/* --- bytes and words, as attention_k4.h takes them --- */
+
+enum { CODES = 32 };
+
+INLINE vint load_i(const void *p)
+{
+	return _mm256_loadu_si256(p);
+}
+
+INLINE void store_i(void *p, vint x)
+{
+	_mm256_storeu_si256(p, x);
+}
+
+/* The first n bytes, then zeros. */
+INLINE vint bytes_load(const uint8_t *p, uint32_t n)
+{
+	_Alignas(32) uint8_t padded[32] = {0};
+
+	if (n >= 32)
+		return _mm256_loadu_si256((const void *)p);
+	memcpy(padded, p, n);
+	return _mm256_load_si256((const void *)padded);
+}
+
+INLINE vint bytes_low(vint v)
+{
+	return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+
+INLINE vint bytes_high(vint v)
+{
+	return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+}
+
+INLINE vint ones_b(void)
+{
+	return _mm256_set1_epi8(1);
+}
+
+/* Bytes as words of their value, and of half of 256 times it. */
+INLINE vint words_low(vint v)
+{
+	return _mm256_unpacklo_epi8(v, _mm256_setzero_si256());
+}
+
+INLINE vint words_high(vint v)
+{
+	return _mm256_unpackhi_epi8(v, _mm256_setzero_si256());
+}
+
+INLINE vint words_low_128(vint v)
+{
+	return _mm256_srli_epi16(_mm256_unpacklo_epi8(_mm256_setzero_si256(), v), 1);
+}
+
+INLINE vint words_high_128(vint v)
+{
+	return _mm256_srli_epi16(_mm256_unpackhi_epi8(_mm256_setzero_si256(), v), 1);
+}
+
+INLINE vint pack_w(vint a, vint b)
+{
+	return _mm256_packs_epi16(a, b);
+}
+
+INLINE vint abs_w(vint x)
+{
+	return _mm256_abs_epi16(x);
+}
+
+INLINE vint max_w(vint a, vint b)
+{
+	return _mm256_max_epu16(a, b);
+}
+
+/* (a * b + 16384) >> 15 */
+INLINE vint mul_w(vint a, vint b)
+{
+	return _mm256_mulhrs_epi16(a, b);
+}
+
+INLINE vint both_halves(vint x)
+{
+	return _mm256_or_si256(x, _mm256_slli_epi32(x, 16));
+}
+
+INLINE vint times_16(vint x)
+{
+	return _mm256_slli_epi32(x, 4);
+}
+
+INLINE vint trunc_i(vfloat x)
+{
+	return _mm256_cvttps_epi32(x);
+}
+
+/* The two halves of each lane as numbers. */
+INLINE vfloat low_half(vint x)
+{
+	x = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
+	return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(x),
+						_mm256_extracti128_si256(x, 1)));
+}
+
+INLINE vfloat high_half(vint x)
+{
+	return low_half(_mm256_srli_epi32(x, 16));
+}
+
+INLINE vfloat div_f(vfloat a, vfloat b)
+{
+	return _mm256_div_ps(a, b);
+}
+
 #endif

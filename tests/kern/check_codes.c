@@ -150,7 +150,8 @@ static struct out codes_run(const struct kv_cpu_ops *ops, const struct codes *c,
 	return out;
 }
 
-/* What rounding the query to 15 bits, and times the channel scale again, may do to a score. */
+/* What rounding the query to 15 bits, and for int4 times the channel scales to 8 bits of the
+ * block's largest, may do to a score. */
 static double score_tolerance(const struct codes *c, uint32_t i, uint32_t t,
 			      const double *k)
 {
@@ -167,9 +168,16 @@ static double score_tolerance(const struct codes *c, uint32_t i, uint32_t t,
 	    c->l.k_format == KV_FORMAT_FP8_E4M3)
 		return tol;
 	tol += 0.51 * step * size;
-	if (c->l.k_format == KV_FORMAT_INT4)
-		tol += 128.1 * step * 7.5 * c->l.head_dim *
-		       kv_half_to_float(c->sp.k_pair[t / c->l.block_tokens][0]);
+	if (c->l.k_format == KV_FORMAT_INT4) {
+		uint32_t block = t / c->l.block_tokens;
+		const uint8_t *a = c->sp.k_params[block];
+		double largest = 0;
+
+		for (uint32_t d = 0; d < c->l.head_dim; d++)
+			largest = fmax(largest, fabs((double)c->q_row[i][d]) * a[d]);
+		tol += (128.1 * step + 0.51 * largest / 126) * 7.5 * c->l.head_dim *
+		       kv_half_to_float(c->sp.k_pair[block][0]);
+	}
 	return tol;
 }
 
