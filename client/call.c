@@ -201,6 +201,24 @@ int kvc_detokenize(struct kvc_client *c, const uint32_t *tokens, size_t n, uint3
 	return rc == -ENOBUFS && usage.detail ? (int)usage.detail : rc;
 }
 
+int kvc_prefix_find(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
+		    uint64_t *ret_id, uint32_t *ret_n_tokens)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct kvc_sqe sqe = {
+		.opcode = KVD_OP_FIND,
+		.flags = (uint8_t)flags,
+		.input = *input,
+	};
+	int rc;
+
+	rc = call_simple(c, &sqe, -1, &usage);
+	*ret_id = rc > 0 ? usage.detail : 0;
+	if (ret_n_tokens)
+		*ret_n_tokens = usage.prompt_tokens;
+	return rc;
+}
+
 /**
  * struct collector - a streamed answer being gathered
  * @shown: bytes of text that the callback got; what follows is an unfinished

@@ -321,3 +321,22 @@ int kvc_cache_list(struct kvc_client *c, struct kvd_prefix_info *ret_prefixes, s
 			  KVD_MSG_CACHE_LIST_REPLY, ret_prefixes, sizeof(*ret_prefixes),
 			  cap);
 }
+
+int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint32_t flags,
+		       struct kvd_flush_counts *ret_counts)
+{
+	struct kvd_msg_prefix msg = {.action = action, .flags = flags, .id = id};
+	struct kvd_msg_prefix_reply reply;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_PREFIX, KVD_MSG_PREFIX_REPLY,
+		      sizeof(reply), &reply, sizeof(reply), NULL);
+	if (rc < 0)
+		return rc;
+	if (ret_counts)
+		*ret_counts = reply.counts;
+	return reply.tokens < INT32_MAX ? (int)reply.tokens : INT32_MAX;
+}

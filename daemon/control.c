@@ -239,7 +239,7 @@ static void control_flush(struct session *session, const struct proto_request *r
 	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
 		session_reply_error(session, &request->hdr, -EINVAL, 0,
 				    "no such domain; it is written uid:NUMBER, or is the "
-				    "NAME of a [domain NAME]");
+				    "NAME of a [domain NAME], or public");
 		return;
 	}
 	if (!session->admin && domain != session->user->domain) {
@@ -288,6 +288,9 @@ void control_request(struct session *session, const struct proto_request *reques
 		break;
 	case KVD_MSG_QUOTA:
 		control_quota(session, request);
+		break;
+	case KVD_MSG_PREFIX:
+		control_prefix(session, request);
 		break;
 	case KVD_MSG_CACHE_LIST:
 		control_cache_list(session, request);

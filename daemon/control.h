@@ -18,6 +18,7 @@ void control_request(struct session *session, const struct proto_request *reques
 
 /* control_cache.c */
 void control_quota(struct session *session, const struct proto_request *request);
+void control_prefix(struct session *session, const struct proto_request *request);
 void control_cache_list(struct session *session, const struct proto_request *request);
 
 #endif

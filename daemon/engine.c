@@ -359,6 +359,71 @@ void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->evicted_blocks = engine->index.counters.evicted_blocks;
 }
 
+uint64_t engine_prefix_id(const struct engine *engine, uint32_t block)
+{
+	return (uint64_t)block_pool_get(&engine->pool, block)->generation << 32 | block;
+}
+
+bool engine_prefix_block(const struct engine *engine, uint64_t id, uint32_t *ret_block)
+{
+	uint32_t block = (uint32_t)id;
+
+	if (!engine->have_index || block >= engine->pool.n_blocks ||
+	    !block_pool_get(&engine->pool, block)->indexed ||
+	    engine_prefix_id(engine, block) != id)
+		return false;
+	*ret_block = block;
+	return true;
+}
+
+int32_t engine_prefix_find(struct engine *engine, const struct request_desc *desc,
+			   uint64_t *ret_id)
+{
+	uint32_t n, bt = engine->index.block_tokens, block = BLOCK_NONE;
+	struct prefix_chain chain = {
+		.domain = desc->domain,
+		.reads_public = desc->reads_public,
+	};
+	int32_t found = 0;
+
+	*ret_id = 0;
+	if (!engine->have_index || desc->n_tokens < bt)
+		return 0;
+	chain.cap_keys = desc->n_tokens / bt;
+	chain.keys = calloc(chain.cap_keys, sizeof(*chain.keys));
+	if (!chain.keys)
+		return -ENOMEM;
+	if (prefix_key_root(&engine->index.keyer, desc->domain, NULL, 0, desc->salt,
+			    desc->salt_len, &chain.root) < 0)
+		found = -ENOMEM;
+	for (n = 0; !found && n < chain.cap_keys; n++) {
+		uint32_t next =
+			prefix_find(&engine->index, &chain, desc->tokens, n, block);
+
+		if (next == BLOCK_NONE)
+			break;
+		block = next;
+	}
+	if (block != BLOCK_NONE) {
+		*ret_id = engine_prefix_id(engine, block);
+		found = (int32_t)(n * bt);
+	}
+	free(chain.keys);
+	return found;
+}
+
+static void report_flush(const struct engine *engine, const struct prefix_flush_result *r,
+			 struct kvd_flush_counts *ret_counts)
+{
+	*ret_counts = (struct kvd_flush_counts){
+		.flushed_blocks = r->flushed,
+		.flushed_bytes = r->flushed * engine->info.block_bytes,
+		.kept_pinned = r->kept_pinned,
+		.kept_active = r->kept_active,
+		.remaining = r->remaining,
+	};
+}
+
 void engine_flush(struct engine *engine, bool all, uint32_t domain,
 		  struct kvd_flush_counts *ret_counts)
 {
@@ -371,11 +436,16 @@ void engine_flush(struct engine *engine, bool all, uint32_t domain,
 		prefix_flush_all(&engine->index, &r);
 	else
 		prefix_flush(&engine->index, domain, &r);
-	ret_counts->flushed_blocks = r.flushed;
-	ret_counts->flushed_bytes = r.flushed * engine->info.block_bytes;
-	ret_counts->kept_pinned = r.kept_pinned;
-	ret_counts->kept_active = r.kept_active;
-	ret_counts->remaining = r.remaining;
+	report_flush(engine, &r, ret_counts);
+}
+
+void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
+			 struct kvd_flush_counts *ret_counts)
+{
+	struct prefix_flush_result r;
+
+	prefix_flush_chain(&engine->index, block, tree, &r);
+	report_flush(engine, &r, ret_counts);
 }
 
 int engine_init(struct engine *engine, struct loop *loop, const struct config *config,

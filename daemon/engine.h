@@ -121,8 +121,28 @@ bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns
 /* The cache's and the scheduler's part of the statistics. */
 void engine_stats(const struct engine *engine, struct kvd_stats *stats);
 
+/**
+ * engine_prefix_find() - the longest cached prefix of a prompt
+ * @desc: tokens, domain and salt
+ * @ret_id: engine_prefix_id() of its last block, 0 for none
+ *
+ * Return: its tokens, or -ENOMEM.
+ */
+int32_t engine_prefix_find(struct engine *engine, const struct request_desc *desc,
+			   uint64_t *ret_id);
+
+/* How clients name the prefix that ends at a block: one life of the block. */
+uint64_t engine_prefix_id(const struct engine *engine, uint32_t block);
+
+/* The other way round. Return: false if it has gone. */
+bool engine_prefix_block(const struct engine *engine, uint64_t id, uint32_t *ret_block);
+
 /* Flush one domain, or all. */
 void engine_flush(struct engine *engine, bool all, uint32_t domain,
 		  struct kvd_flush_counts *ret_counts);
+
+/* prefix_flush_chain(). */
+void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
+			 struct kvd_flush_counts *ret_counts);
 
 #endif

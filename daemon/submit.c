@@ -193,6 +193,7 @@ static void describe_salt(const struct op *op, uint64_t own, struct salt *salt,
 	}
 	desc->salt = salt->bytes;
 	desc->salt_len = n;
+	desc->reads_public = !own;
 }
 
 static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
@@ -437,6 +438,32 @@ static int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe,
 	return r;
 }
 
+static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct token_list list = {0};
+	struct request_desc desc;
+	struct salt salt;
+	int32_t r;
+
+	if (!op->engine->model)
+		return KVD_E_MODEL_NONE;
+	r = read_tokens(op, sqe, &list, ret_detail);
+	if (!r) {
+		describe(op, &list, &desc);
+		describe_salt(op, 0, &salt, &desc);
+		r = engine_prefix_find(op->engine, &desc, &usage.detail);
+		if (r >= 0) {
+			usage.prompt_tokens = (uint32_t)list.n;
+			usage.cached_tokens = (uint32_t)r;
+			op_end(op, r, &usage, op->taken_ns);
+			r = 0;
+		}
+	}
+	free_tokens(&list);
+	return r;
+}
+
 static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
 				 uint64_t *ret_detail)
 {
@@ -496,6 +523,7 @@ static const submit_fn submit_ops[] = {
 	[KVD_OP_GENERATE] = submit_generate, [KVD_OP_SCORE] = submit_score,
 	[KVD_OP_TOKENIZE] = submit_tokenize, [KVD_OP_DETOKENIZE] = submit_detokenize,
 	[KVD_OP_CANCEL] = submit_cancel,     [KVD_OP_FORK] = submit_fork,
+	[KVD_OP_FIND] = submit_find,
 };
 
 /* Answer on the spot, without an operation. */

@@ -23,7 +23,8 @@ static uint32_t name_number(const char *name)
 
 	for (; *name; name++)
 		h = (h ^ (unsigned char)*name) * UINT32_C(16777619);
-	return USER_DOMAIN_NAMED | ((h >> 16 ^ h) & 0xffff);
+	/* the last ones mean nobody and everybody */
+	return USER_DOMAIN_NAMED + ((h >> 16 ^ h) & 0xffff) % 0xfff0;
 }
 
 /* A name or a number. Return: false if there is no such user or group. */
@@ -97,9 +98,16 @@ int users_init(struct users *users, const struct config *config, char *error, si
 		struct user_domain *d = &users->domains[users->n_domains++];
 
 		d->config = &config->domains[i];
+		if (strcmp(d->config->name, USER_DOMAIN_PUBLIC) == 0) {
+			snprintf(
+				why, sizeof(why),
+				"this name means what everybody may read; choose another");
+			r = -EEXIST;
+		}
 		d->number = name_number(d->config->name);
-		r = resolve_list(d->config->users, false, &d->uids, &d->n_uids, why,
-				 sizeof(why));
+		if (!r)
+			r = resolve_list(d->config->users, false, &d->uids, &d->n_uids,
+					 why, sizeof(why));
 		if (!r)
 			r = resolve_list(d->config->groups, true, &d->gids, &d->n_gids,
 					 why, sizeof(why));
@@ -287,6 +295,10 @@ bool users_parse_domain(const struct users *users, const char *text, uint32_t *r
 			*ret_domain = users->domains[i].number;
 			return true;
 		}
+	if (strcmp(text, USER_DOMAIN_PUBLIC) == 0) {
+		*ret_domain = PREFIX_DOMAIN_PUBLIC;
+		return true;
+	}
 	if (strncmp(text, "uid:", 4) != 0 || text[4] < '0' || text[4] > '9')
 		return false;
 	errno = 0;
@@ -305,5 +317,8 @@ void users_print_domain(const struct users *users, uint32_t domain, char *text,
 			snprintf(text, size, "%s", users->domains[i].config->name);
 			return;
 		}
-	snprintf(text, size, "uid:%u", domain);
+	if (domain == PREFIX_DOMAIN_PUBLIC)
+		snprintf(text, size, USER_DOMAIN_PUBLIC);
+	else
+		snprintf(text, size, "uid:%u", domain);
 }

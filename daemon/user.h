@@ -29,6 +29,9 @@ struct config_domain;
 
 #define USER_DOMAIN_NAMED UINT32_C(0xffff0000)
 
+/* Name of PREFIX_DOMAIN_PUBLIC, where pinned prefixes lie that all may read. */
+#define USER_DOMAIN_PUBLIC "public"
+
 /**
  * struct user - one uid
  * @domain: number; @domain_name: of a named one, else NULL
@@ -97,7 +100,7 @@ void user_uncharge_arena(struct user *user, uint64_t bytes);
 /* The user of @uid, made with the limits of the configuration if need be; or NULL. */
 struct user *users_get(struct users *users, uid_t uid);
 
-/* "uid:1000", or the name of a domain. Return: false for anything else. */
+/* "uid:1000", "public", or the name of a domain. Return: false for anything else. */
 bool users_parse_domain(const struct users *users, const char *text,
 			uint32_t *ret_domain);
 

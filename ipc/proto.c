@@ -152,8 +152,25 @@ static size_t request_size(uint16_t type)
 		return sizeof(struct kvd_msg_quota);
 	case KVD_MSG_CACHE_LIST:
 		return sizeof(struct kvd_msg_cache_list);
+	case KVD_MSG_PREFIX:
+		return sizeof(struct kvd_msg_prefix);
 	default:
 		return 0;
+	}
+}
+
+/* Each action knows its flag. */
+static bool prefix_ok(const struct kvd_msg_prefix *prefix)
+{
+	switch (prefix->action) {
+	case KVD_PREFIX_PIN:
+		return !(prefix->flags & ~KVD_PREFIX_PUBLIC);
+	case KVD_PREFIX_UNPIN:
+		return !prefix->flags;
+	case KVD_PREFIX_FLUSH:
+		return !(prefix->flags & ~KVD_PREFIX_TREE);
+	default:
+		return false;
 	}
 }
 
@@ -181,6 +198,8 @@ static int check_fields(const struct proto_request *req)
 				       req->u.quota.quota.reserved
 			       ? -EINVAL
 			       : 0;
+	case KVD_MSG_PREFIX:
+		return prefix_ok(&req->u.prefix) ? 0 : -EINVAL;
 	case KVD_MSG_FLUSH:
 		return flush->flags == 0 && flush->reserved == 0 &&
 				       string_ok(flush->domain, sizeof(flush->domain)) &&

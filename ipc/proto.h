@@ -38,6 +38,7 @@ struct proto_request {
 		struct kvd_msg_flush flush;
 		struct kvd_msg_quota quota;
 		struct kvd_msg_cache_list cache_list;
+		struct kvd_msg_prefix prefix;
 	} u;
 };
 

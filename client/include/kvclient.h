@@ -406,6 +406,29 @@ KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
 KVC_API int kvc_cache_list(struct kvc_client *client,
 			   struct kvd_prefix_info *ret_prefixes, size_t cap);
 
+/**
+ * kvc_prefix_find() - how much of a prompt is cached
+ * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
+ * @ret_id: names the prefix that was found; 0 if none was
+ * @ret_n_tokens: tokens of the prompt; may be NULL
+ *
+ * Return: leading tokens of the prompt that are cached, whole blocks of them.
+ */
+KVC_API int kvc_prefix_find(struct kvc_client *client, const struct kvc_input *input,
+			    uint32_t flags, uint64_t *ret_id, uint32_t *ret_n_tokens);
+
+/**
+ * kvc_prefix_control() - pin, unpin or flush one prefix; see struct kvd_msg_prefix
+ * @id: from kvc_prefix_find() or kvc_cache_list()
+ * @action: KVD_PREFIX_PIN, KVD_PREFIX_UNPIN, KVD_PREFIX_FLUSH
+ * @flags: KVD_PREFIX_PUBLIC, KVD_PREFIX_TREE
+ * @ret_counts: of a flush; may be NULL
+ *
+ * Return: tokens of the prefix.
+ */
+KVC_API int kvc_prefix_control(struct kvc_client *client, uint64_t id, uint32_t action,
+			       uint32_t flags, struct kvd_flush_counts *ret_counts);
+
 /*
  * Flush the cache; NULL for domain and model: all that the caller may. Complete
  * only if ret_counts->remaining is 0.

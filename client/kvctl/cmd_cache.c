@@ -9,6 +9,7 @@
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/prefix.h"
 #include "client/kvctl/quota.h"
 #include "client/kvctl/table.h"
 
@@ -16,6 +17,7 @@ enum {
 	OPT_DOMAIN = 256,
 	OPT_MODEL,
 	OPT_YES,
+	OPT_PUBLIC,
 	/* in the order of enum quota_option */
 	OPT_USER,
 	OPT_GUARANTEED,
@@ -24,9 +26,16 @@ enum {
 	OPT_WAITING,
 	OPT_CONNECTIONS,
 	OPT_ARENA,
+	/* in the order of enum prefix_option */
+	OPT_PREFIX,
+	OPT_PREFIX_FILE,
+	OPT_SYSTEM,
+	OPT_SYSTEM_FILE,
+	OPT_TOKENS,
+	OPT_ID,
 };
 
-static bool confirmed(void)
+static bool confirmed(bool one)
 {
 	char line[16];
 
@@ -34,7 +43,9 @@ static bool confirmed(void)
 		kvctl_usage_error(
 			"'cache flush' throws cached prefixes away; add --yes to do "
 			"it without being asked");
-	fputs("Throw away all cached prefixes that no request uses? [y/N] ", stderr);
+	fputs(one ? "Throw this prefix away, with all that goes on from it? [y/N] "
+		  : "Throw away all cached prefixes that no request uses? [y/N] ",
+	      stderr);
 	return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
@@ -53,18 +64,28 @@ static void print_json(const struct kvd_flush_counts *counts)
 	json_end(&json);
 }
 
-static int flush_cache(struct kvctl *ctl, const char *domain, const char *model)
+static int flush_all(struct kvctl *ctl, const char *domain, const char *model,
+		     struct kvd_flush_counts *ret_counts)
 {
-	struct kvd_flush_counts counts = {0};
 	struct kvc_client *client;
 	int r = kvctl_connect(ctl, &client);
 
 	if (r)
 		return r;
-	r = kvc_cache_flush(client, domain, model, &counts);
+	r = kvc_cache_flush(client, domain, model, ret_counts);
 	kvc_close(client);
-	if (r < 0)
-		return kvctl_fail("cannot flush the cache", r);
+	return r < 0 ? kvctl_fail("cannot flush the cache", r) : EXIT_OK;
+}
+
+static int flush_cache(struct kvctl *ctl, const char *domain, const char *model,
+		       const struct prefix_args *prefix)
+{
+	struct kvd_flush_counts counts = {0};
+	int r = prefix->value ? prefix_flush(ctl, prefix, &counts)
+			      : flush_all(ctl, domain, model, &counts);
+
+	if (r)
+		return r;
 	if (ctl->json)
 		print_json(&counts);
 	else
@@ -82,9 +103,9 @@ static int flush_cache(struct kvctl *ctl, const char *domain, const char *model)
 
 static int list_cache(struct kvctl *ctl)
 {
-	static const char *const headings[] = {">TOKENS", ">OWN BLOCKS",
-					       "DOMAIN",  ">READERS",
-					       ">PINS",   "WHY IT IS KEPT"};
+	static const char *const headings[] = {
+		"ID",       ">TOKENS", ">OWN BLOCKS",   "DOMAIN",
+		">READERS", ">PINS",   "WHY IT IS KEPT"};
 	struct kvd_prefix_info *list = NULL;
 	struct kvc_client *client;
 	struct table table;
@@ -111,7 +132,7 @@ static int list_cache(struct kvctl *ctl)
 	if (ctl->json) {
 		json_open_object(&json, NULL);
 		json_open_array(&json, "prefixes");
-	} else if (table_init(&table, 6, headings) < 0) {
+	} else if (table_init(&table, 7, headings) < 0) {
 		free(list);
 		return kvctl_fail("cannot list the cache", -ENOMEM);
 	}
@@ -121,9 +142,13 @@ static int list_cache(struct kvctl *ctl)
 				  : p->readers ? "in use"
 				  : p->often   ? "found again"
 					       : "computed once";
+		char id[24];
 
+		snprintf(id, sizeof(id), "%u-%u", (unsigned)(p->id >> 32),
+			 (unsigned)p->id);
 		if (ctl->json) {
 			json_open_object(&json, NULL);
+			json_str(&json, "id", id);
 			json_u64(&json, "tokens", p->tokens);
 			json_u64(&json, "own_blocks", p->own_blocks);
 			json_str_n(&json, "domain", p->domain,
@@ -134,6 +159,7 @@ static int list_cache(struct kvctl *ctl)
 			json_close_object(&json);
 			continue;
 		}
+		r |= table_add(&table, "%s", id);
 		r |= table_add(&table, "%" PRIu64, p->tokens);
 		r |= table_add(&table, "%u", p->own_blocks);
 		r |= table_add(&table, "%.*s", (int)strnlen(p->domain, sizeof(p->domain)),
@@ -167,11 +193,19 @@ int cmd_cache(struct kvctl *ctl, int argc, char **argv)
 		{"max-waiting", required_argument, NULL, OPT_WAITING},
 		{"max-connections", required_argument, NULL, OPT_CONNECTIONS},
 		{"max-arena", required_argument, NULL, OPT_ARENA},
+		{"public", no_argument, NULL, OPT_PUBLIC},
+		{"prefix", required_argument, NULL, OPT_PREFIX},
+		{"prefix-file", required_argument, NULL, OPT_PREFIX_FILE},
+		{"system", required_argument, NULL, OPT_SYSTEM},
+		{"system-file", required_argument, NULL, OPT_SYSTEM_FILE},
+		{"tokens", required_argument, NULL, OPT_TOKENS},
+		{"id", required_argument, NULL, OPT_ID},
 		KVCTL_COMMON_OPTIONS,
 	};
 	const char *domain = NULL, *model = NULL;
 	struct quota_args quota = {0};
-	bool yes = false;
+	struct prefix_args prefix = {0};
+	bool yes = false, make_public = false;
 	int c;
 
 	while ((c = kvctl_next_option(ctl, argc, argv, options)) != -1) {
@@ -181,20 +215,31 @@ int cmd_cache(struct kvctl *ctl, int argc, char **argv)
 			model = optarg;
 		else if (c == OPT_YES)
 			yes = true;
+		else if (c == OPT_PUBLIC)
+			make_public = true;
+		else if (c >= OPT_PREFIX)
+			prefix_option(&prefix, c - OPT_PREFIX, optarg);
 		else
 			quota_option(&quota, c - OPT_USER, optarg);
 	}
 	if (optind + 1 != argc)
-		kvctl_usage_error("say what to do: kvctl cache flush, ls or quota");
+		kvctl_usage_error(
+			"say what to do: kvctl cache flush, ls, pin, unpin or quota");
 	if (!strcmp(argv[optind], "ls"))
 		return list_cache(ctl);
 	if (!strcmp(argv[optind], "quota"))
 		return quota_run(ctl, &quota);
+	if (!strcmp(argv[optind], "pin"))
+		return prefix_pin(ctl, &prefix, make_public);
+	if (!strcmp(argv[optind], "unpin"))
+		return prefix_unpin(ctl, &prefix);
 	if (strcmp(argv[optind], "flush") != 0)
-		kvctl_usage_error("'kvctl cache' knows flush, ls and quota");
-	if (!yes && !confirmed()) {
+		kvctl_usage_error("'kvctl cache' knows flush, ls, pin, unpin and quota");
+	if (prefix.value && (domain || model))
+		kvctl_usage_error("a prefix, or --domain and --model, not both");
+	if (!yes && !confirmed(prefix.value)) {
 		fputs("kvctl: nothing was flushed\n", stderr);
 		return EXIT_FAILED;
 	}
-	return flush_cache(ctl, domain, model);
+	return flush_cache(ctl, domain, model, &prefix);
 }

@@ -29,19 +29,30 @@ static const struct verb verbs[] = {
 	 "\nExit code 0 also with warnings; 1: something is broken; 3: no daemon runs;\n"
 	 "4: its socket may not be opened.\n"
 	 "\nExample:\n  sudo kvctl doctor\n"},
-	{"cache", cmd_cache,
-	 "flush [--domain D] [--model M] [--yes] | ls | quota [--user U LIMITS]",
-	 "Empty the prefix cache, list what it holds and why, show and set users' limits",
+	{"cache", cmd_cache, "flush|ls|pin|unpin|quota [OPTIONS]",
+	 "Empty the prefix cache, list and pin what it holds, show and set users' limits",
 	 "\nflush leaves running requests alone. Options:\n"
 	 "      --domain D       only this sharing domain, such as uid:1000\n"
 	 "      --model M        only blocks of the model with this name\n"
 	 "      --yes            do not ask; needed when stdin is no terminal\n"
+	 "      PREFIX           only this prefix, with all that goes on from it\n"
 	 "\nExit code 1 if anything that may be flushed is left.\n"
+	 "\npin PREFIX computes a prefix and keeps it cached; unpin PREFIX lets it go. For\n"
+	 "administrators. Option of pin:\n"
+	 "      --public         every user's requests may read it\n"
+	 "\nPREFIX is one of:\n"
+	 "      --prefix TEXT    text, as of generate --raw; - reads it from stdin\n"
+	 "      --prefix-file F  the same, read from a file\n"
+	 "      --system TEXT    what all conversations with this system prompt share\n"
+	 "      --system-file F  the same, read from a file\n"
+	 "      --tokens LIST    token ids, with commas between\n"
+	 "      --id ID          a line of 'kvctl cache ls'\n"
 	 "\nquota, without limits, only shows them. Limits stay until the daemon ends:\n"
 	 "      --user U         whose limits to set, by name or number\n"
 	 "      --guaranteed-blocks N  --max-blocks N  --max-running N  --max-waiting N\n"
 	 "      --max-connections N  --max-arena BYTES          0: no limit\n"
 	 "\nExamples:\n  kvctl cache flush --yes\n  kvctl cache ls\n"
+	 "  kvctl cache pin --public --system-file handbook.txt\n"
 	 "  kvctl cache quota --user alice --max-blocks 1000\n"},
 	{"generate", cmd_generate, "[OPTIONS] PROMPT|-",
 	 "Answer a prompt, printed as it comes",

@@ -168,6 +168,14 @@ void block_pool_clear_indexed(struct block_pool *pool, uint32_t id)
 	}
 }
 
+void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain)
+{
+	struct block *b = pool_block(pool, id);
+
+	assert(b->indexed);
+	b->domain = domain;
+}
+
 void block_pool_taint(struct block_pool *pool, uint32_t id)
 {
 	struct block *b = pool_block(pool, id);

@@ -137,6 +137,9 @@ void block_pool_set_indexed(struct block_pool *pool, uint32_t id);
 /* The index has forgotten an unpinned block; a cached one becomes free. For prefix.c. */
 void block_pool_clear_indexed(struct block_pool *pool, uint32_t id);
 
+/* Whose bytes an indexed block holds is decided anew. For prefix_admin.c. */
+void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain);
+
 /* The step that was to write it failed: its bytes count as another domain's. */
 void block_pool_taint(struct block_pool *pool, uint32_t id);
 

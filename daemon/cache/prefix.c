@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "daemon/cache/prefix.h"
+#include "daemon/cache/prefix_node.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -59,6 +59,12 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 		prefix_deinit(index);
 		return -ENOMEM;
 	}
+	r = prefix_key_root(&index->keyer, PREFIX_DOMAIN_PUBLIC, NULL, 0, NULL, 0,
+			    &index->public_root);
+	if (r < 0) {
+		prefix_deinit(index);
+		return r;
+	}
 	for (uint32_t i = 0; i < index->n_buckets; i++)
 		index->buckets[i] = BLOCK_NONE;
 	pool->evict.is_leaf = node_is_leaf;
@@ -96,8 +102,8 @@ static uint32_t memo_place(const struct prefix_key *parent, const int32_t *token
 }
 
 /* prefix_key_next(), or the same key from the memo. */
-static int key_next(struct prefix_index *index, const struct prefix_key *parent,
-		    const int32_t *tokens, struct prefix_key *ret_key)
+int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
+		  const int32_t *tokens, struct prefix_key *ret_key)
 {
 	uint32_t n = index->block_tokens, place = memo_place(parent, tokens, n);
 	struct prefix_memo *memo = &index->memo[place];
@@ -124,8 +130,8 @@ const struct prefix_key *prefix_chain_key(struct prefix_index *index,
 		uint32_t n = chain->n_keys;
 		const struct prefix_key *parent = n ? &chain->keys[n - 1] : &chain->root;
 
-		if (key_next(index, parent, tokens + (size_t)n * index->block_tokens,
-			     &chain->keys[n]) < 0)
+		if (node_key_next(index, parent, tokens + (size_t)n * index->block_tokens,
+				  &chain->keys[n]) < 0)
 			return NULL;
 		chain->n_keys++;
 	}
@@ -142,7 +148,7 @@ static uint32_t *key_bucket(const struct prefix_index *index,
 	return &index->buckets[hash & (index->n_buckets - 1)];
 }
 
-static int32_t *node_tokens(const struct prefix_index *index, uint32_t id)
+int32_t *node_tokens(const struct prefix_index *index, uint32_t id)
 {
 	return index->tokens + (size_t)id * index->block_tokens;
 }
@@ -160,11 +166,40 @@ static bool node_matches(const struct prefix_index *index, uint32_t id,
 		       (size_t)index->block_tokens * sizeof(*tokens));
 }
 
+/* Block of @tokens after the public block @parent, or first of all. */
+static uint32_t find_public(struct prefix_index *index, const int32_t *tokens,
+			    uint32_t parent)
+{
+	const struct prefix_chain chain = {.root = index->public_root,
+					   .domain = PREFIX_DOMAIN_PUBLIC};
+	struct prefix_key key;
+
+	if (node_key_next(index,
+			  parent == BLOCK_NONE ? &index->public_root
+					       : &index->nodes[parent].key,
+			  tokens, &key) < 0)
+		return BLOCK_NONE;
+	for (uint32_t id = *key_bucket(index, &key); id != BLOCK_NONE;
+	     id = index->nodes[id].next)
+		if (node_matches(index, id, &chain, &key, tokens, parent))
+			return id;
+	return BLOCK_NONE;
+}
+
 uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 		     const int32_t *tokens, uint32_t i, uint32_t parent)
 {
-	const struct prefix_key *key = prefix_chain_key(index, chain, tokens, i);
+	const struct prefix_key *key;
 
+	if (chain->reads_public && index->n_public &&
+	    (parent == BLOCK_NONE || node_is_public(index, parent))) {
+		uint32_t id = find_public(index, tokens + (size_t)i * index->block_tokens,
+					  parent);
+
+		if (id != BLOCK_NONE)
+			return id;
+	}
+	key = prefix_chain_key(index, chain, tokens, i);
 	if (!key)
 		return BLOCK_NONE;
 	tokens += (size_t)i * index->block_tokens;
@@ -204,13 +239,46 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 	return n;
 }
 
+static void bucket_add(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+	uint32_t *bucket = key_bucket(index, &node->key);
+
+	node->next = *bucket;
+	node->prev = BLOCK_NONE;
+	if (*bucket != BLOCK_NONE)
+		index->nodes[*bucket].prev = id;
+	*bucket = id;
+}
+
+static void bucket_remove(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	if (node->prev != BLOCK_NONE)
+		index->nodes[node->prev].next = node->next;
+	else
+		*key_bucket(index, &node->key) = node->next;
+	if (node->next != BLOCK_NONE)
+		index->nodes[node->next].prev = node->prev;
+}
+
+void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
+		  const struct prefix_key *key)
+{
+	bucket_remove(index, id);
+	index->nodes[id].root = *root;
+	index->nodes[id].key = *key;
+	bucket_add(index, id);
+}
+
 int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
 		   uint32_t *ret_id)
 {
 	const struct prefix_key *key = prefix_chain_key(index, chain, tokens, i);
 	struct prefix_node *node = &index->nodes[id];
-	uint32_t *bucket, found;
+	uint32_t found;
 
 	if (!key)
 		return -ENOMEM;
@@ -227,19 +295,14 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 	assert(!block_pool_get(index->pool, id)->tainted);
 	block_pool_set_indexed(index->pool, id);
 
-	bucket = key_bucket(index, key);
 	*node = (struct prefix_node){
 		.key = *key,
 		.root = chain->root,
 		.parent = parent,
-		.next = *bucket,
-		.prev = BLOCK_NONE,
 	};
 	memcpy(node_tokens(index, id), tokens + (size_t)i * index->block_tokens,
 	       (size_t)index->block_tokens * sizeof(*tokens));
-	if (*bucket != BLOCK_NONE)
-		index->nodes[*bucket].prev = id;
-	*bucket = id;
+	bucket_add(index, id);
 	if (parent != BLOCK_NONE)
 		index->nodes[parent].n_children++;
 	index->n_nodes++;
@@ -252,16 +315,13 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
  * Takes a block out of the table. During a flush a parent may go before its children; its
  * node is not reused before the flush is over, so counting down in it stays harmless.
  */
-static void node_unlink(struct prefix_index *index, uint32_t id)
+void node_unlink(struct prefix_index *index, uint32_t id)
 {
 	struct prefix_node *node = &index->nodes[id];
 
-	if (node->prev != BLOCK_NONE)
-		index->nodes[node->prev].next = node->next;
-	else
-		*key_bucket(index, &node->key) = node->next;
-	if (node->next != BLOCK_NONE)
-		index->nodes[node->next].prev = node->prev;
+	assert(!node->held);
+	bucket_remove(index, id);
+	index->n_public -= node_is_public(index, id);
 	if (node->parent != BLOCK_NONE) {
 		assert(index->nodes[node->parent].n_children);
 		index->nodes[node->parent].n_children--;
@@ -296,60 +356,6 @@ int prefix_take(struct prefix_index *index, uint32_t domain, uint64_t owner,
 	return block_pool_take(index->pool, domain, owner, ret_id);
 }
 
-void prefix_pin(struct prefix_index *index, uint32_t id)
-{
-	for (; id != BLOCK_NONE; id = index->nodes[id].parent)
-		block_pool_pin(index->pool, id);
-}
-
-void prefix_unpin(struct prefix_index *index, uint32_t id)
-{
-	/* leaf to root: a child stands before its parent in the order of eviction */
-	for (; id != BLOCK_NONE; id = index->nodes[id].parent)
-		block_pool_unpin(index->pool, id);
-}
-
-static void flush(struct prefix_index *index, bool all, uint32_t domain,
-		  struct prefix_flush_result *ret_result)
-{
-	const struct block_pool *pool = index->pool;
-	struct prefix_flush_result result = {0};
-
-	for (uint32_t i = 0; i < pool->n_blocks; i++) {
-		const struct block *b = block_pool_get(pool, i);
-
-		if (!b->indexed || (!all && b->domain != domain))
-			continue;
-		if (b->pins) {
-			result.kept_pinned++;
-			continue;
-		}
-		if (b->refs)
-			result.kept_active++;
-		else
-			result.flushed++;
-		node_unlink(index, i);
-	}
-	for (uint32_t i = 0; i < pool->n_blocks; i++) {
-		const struct block *b = block_pool_get(pool, i);
-
-		if (b->indexed && !b->pins && (all || b->domain == domain))
-			result.remaining++;
-	}
-	*ret_result = result;
-}
-
-void prefix_flush(struct prefix_index *index, uint32_t domain,
-		  struct prefix_flush_result *ret_result)
-{
-	flush(index, false, domain, ret_result);
-}
-
-void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *ret_result)
-{
-	flush(index, true, 0, ret_result);
-}
-
 static bool node_valid(const struct prefix_index *index, uint32_t id,
 		       uint32_t *n_children)
 {
@@ -357,7 +363,7 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 	const struct block *b = block_pool_get(index->pool, id);
 	const struct block *parent;
 
-	if (!b->indexed)
+	if (!b->indexed || (node->held && !b->pins))
 		return false;
 	if (node->parent == BLOCK_NONE)
 		return true;
@@ -365,14 +371,18 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 		return false;
 	n_children[node->parent]++;
 	parent = block_pool_get(index->pool, node->parent);
-	return parent->indexed && parent->domain == b->domain &&
-	       !(b->refs && !parent->refs) && !(b->pins && !parent->pins) &&
-	       !memcmp(&node->root, &index->nodes[node->parent].root, sizeof(node->root));
+	return parent->indexed && !(b->refs && !parent->refs) &&
+	       !(b->pins && !parent->pins) &&
+	       (node_is_public(index, node->parent) ||
+		(parent->domain == b->domain &&
+		 !memcmp(&node->root, &index->nodes[node->parent].root,
+			 sizeof(node->root))));
 }
 
 int prefix_check(const struct prefix_index *index)
 {
-	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_linked = 0;
+	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_linked = 0,
+		 n_public = 0;
 	uint32_t *n_children = calloc(n_blocks, sizeof(*n_children));
 	int r = -EINVAL;
 
@@ -395,10 +405,12 @@ int prefix_check(const struct prefix_index *index)
 		if (!block_pool_get(index->pool, i)->indexed)
 			continue;
 		n_indexed++;
+		n_public += node_is_public(index, i);
 		if (index->nodes[i].n_children != n_children[i])
 			goto out;
 	}
-	if (n_linked == n_indexed && n_linked == index->n_nodes)
+	if (n_linked == n_indexed && n_linked == index->n_nodes &&
+	    n_public == index->n_public)
 		r = 0;
 out:
 	free(n_children);

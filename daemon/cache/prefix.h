@@ -16,7 +16,8 @@
  *   node's parent is indexed or is the root;  n_children = nodes that name it as parent
  *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
  *   pins(child) > 0  =>  pins(parent) > 0     (prefix_pin() pins the chain)
- *   domain(child) = domain(parent)
+ *   domain(child) = domain(parent), or the parent is public
+ *   n_public = nodes whose domain is PREFIX_DOMAIN_PUBLIC
  *   => all cached, unpinned blocks can be evicted, leaves first
  *
  * A hit needs equal key, tokens, parent, root and domain. So a collision of keys is a
@@ -29,6 +30,13 @@
  * equation and halves the memory.
  *
  * Only a block whose step has completed may be published.
+ *
+ * Held prefixes: an administrator may hold a prefix, which pins its blocks, and may make
+ * it public. Public blocks have a domain and a root of their own; a chain that reads them
+ * looks there first, block by block, as long as all before it were public too, and goes on
+ * in its own domain: what hangs below a public block belongs to who computed it, and
+ * nobody else finds it. Making a prefix public moves its nodes; no byte is computed again.
+ * (prefix_admin.c)
  */
 #ifndef KVD_CACHE_PREFIX_H
 #define KVD_CACHE_PREFIX_H
@@ -38,6 +46,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The domain that every chain with reads_public looks in. No uid and no named domain. */
+#define PREFIX_DOMAIN_PUBLIC (UINT32_MAX - 1)
 
 /* Named conditions of prefix_publish(). */
 enum {
@@ -52,6 +63,7 @@ enum {
  * @parent: block id of the block before, or BLOCK_NONE
  * @n_children: nodes whose parent this is
  * @next, @prev: neighbours in the hash bucket, BLOCK_NONE at the ends
+ * @held: an administrator holds the prefix that ends here
  */
 struct prefix_node {
 	struct prefix_key key;
@@ -60,6 +72,7 @@ struct prefix_node {
 	uint32_t n_children;
 	uint32_t next;
 	uint32_t prev;
+	bool held;
 };
 
 /**
@@ -98,6 +111,8 @@ struct prefix_memo {
  * @nodes: [n_blocks], indexed by block id
  * @tokens: [n_blocks][block_tokens]
  * @memo: [PREFIX_MEMO_KEYS]; @memo_tokens: [PREFIX_MEMO_KEYS][block_tokens]
+ * @public_root: root of all public chains
+ * @n_public: nodes of public blocks
  * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
  */
 struct prefix_index {
@@ -111,6 +126,8 @@ struct prefix_index {
 	uint32_t n_buckets;
 	uint32_t block_tokens;
 	uint32_t n_nodes;
+	uint32_t n_public;
+	struct prefix_key public_root;
 	struct prefix_counters counters;
 };
 
@@ -121,6 +138,7 @@ struct prefix_index {
  * @n_keys: how many are made
  * @cap_keys: room in @keys; the caller's memory
  * @domain: as in the root
+ * @reads_public: finds public blocks too; not with a salt, which narrows
  * @owner: label of the process that asks
  *
  * Keys depend on tokens alone, so they survive eviction and preemption. Truncating the
@@ -132,6 +150,7 @@ struct prefix_chain {
 	uint32_t n_keys;
 	uint32_t cap_keys;
 	uint32_t domain;
+	bool reads_public;
 	uint64_t owner;
 };
 
@@ -242,7 +261,7 @@ struct prefix_flush_result {
 };
 
 /**
- * prefix_flush() - empty one domain's part of the index
+ * prefix_flush() - empty one domain's part of the index; of a public one, what hangs below it too
  * @index: index
  * @domain: which
  * @ret_result: counts
@@ -252,6 +271,34 @@ struct prefix_flush_result {
 void prefix_flush(struct prefix_index *index, uint32_t domain,
 		  struct prefix_flush_result *ret_result);
 void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *ret_result);
+
+/**
+ * prefix_hold() - hold the prefix that ends at a block until prefix_release()
+ * @index: index
+ * @id: its last block, indexed
+ * @make_public: every domain may read it from now on, also after the release
+ * @max_pinned: blocks of the pool that may be pinned in all
+ *
+ * Holding what is held changes nothing, but for making it public.
+ *
+ * Return: 0; -EDQUOT: it would pin more than @max_pinned; -ENOMEM: some of its leading
+ * blocks may have become public.
+ */
+int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
+		uint32_t max_pinned);
+
+/* Return: 0; -ENOENT: nobody holds the prefix that ends there. */
+int prefix_release(struct prefix_index *index, uint32_t id);
+
+/**
+ * prefix_flush_chain() - forget one prefix
+ * @index: index
+ * @id: its last block, indexed
+ * @tree: also everything that goes on from there; else nothing does, or it is kept
+ * @ret_result: counts, of the blocks that no other prefix has
+ */
+void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
+			struct prefix_flush_result *ret_result);
 
 /* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);

@@ -17,7 +17,7 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 			return false;
 		refs[t->ids[i]]++;
 		b = block_pool_get(sched->pool, t->ids[i]);
-		if (b->domain != r->chain.domain)
+		if (b->domain != r->chain.domain && b->domain != PREFIX_DOMAIN_PUBLIC)
 			return false;
 		/* what a fork has yet to copy, its parent may have published */
 		if (i >= t->n_published && b->indexed &&

@@ -29,6 +29,7 @@ int request_new(const struct request_desc *desc, uint32_t max_total,
 	r->tail = REQUEST_NO_TAIL;
 	r->cow_src = BLOCK_NONE;
 	r->chain.domain = desc->domain;
+	r->chain.reads_public = desc->reads_public;
 	r->chain.owner = desc->owner;
 	r->chain.cap_keys = cap_blocks;
 	/* untouched pages of the room for later tokens cost address space only */

@@ -71,6 +71,7 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
  * @priority: lower runs earlier; compared among requests of one uid only
  * @deadline_ns: when it ends unfinished, on the clock of sched_plan(); 0: never
  * @domain: inside which blocks are shared
+ * @reads_public: finds the public prefixes as well
  * @owner: label of the client's process, for shared_hit_tokens
  * @salt, @salt_len: narrows sharing; may be empty
  * @cookie: comes back in every event
@@ -89,6 +90,7 @@ struct request_desc {
 	int32_t priority;
 	uint64_t deadline_ns;
 	uint32_t domain;
+	bool reads_public;
 	uint64_t owner;
 	const void *salt;
 	size_t salt_len;

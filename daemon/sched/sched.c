@@ -300,6 +300,7 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 		       (size_t)desc->n_tokens * sizeof(*tokens));
 	whole.tokens = tokens;
 	whole.domain = parent->chain.domain;
+	whole.reads_public = parent->chain.reads_public;
 	whole.owner = parent->chain.owner;
 	c = desc_check(sched, &whole, ret_refusal);
 	if (!c)

@@ -395,5 +395,20 @@ int main(void)
 	FIELD(kvd_msg_cache_list_reply, next);
 	VALUE(KVD_MSG_QUOTA);
 	VALUE(KVD_MSG_CACHE_LIST);
+	VALUE(KVD_OP_FIND);
+	VALUE(KVD_MSG_PREFIX);
+	VALUE(KVD_MSG_PREFIX_REPLY);
+	VALUE(KVD_PREFIX_PIN);
+	VALUE(KVD_PREFIX_UNPIN);
+	VALUE(KVD_PREFIX_FLUSH);
+	VALUE(KVD_PREFIX_PUBLIC);
+	VALUE(KVD_PREFIX_TREE);
+	SIZE(kvd_msg_prefix);
+	FIELD(kvd_msg_prefix, action);
+	FIELD(kvd_msg_prefix, flags);
+	FIELD(kvd_msg_prefix, id);
+	SIZE(kvd_msg_prefix_reply);
+	FIELD(kvd_msg_prefix_reply, tokens);
+	FIELD(kvd_msg_prefix_reply, counts);
 	return 0;
 }

@@ -312,7 +312,17 @@ enum kvd_op {
 	 * -ENOENT: no such sequence, or fork_at beyond its end (detail = its
 	 * tokens).
 	 */
-	KVD_OP_FORK = 8
+	KVD_OP_FORK = 8,
+
+	/*
+	 * How much of a prompt is cached. Takes input (TOKENS, TEXT, CHAT), flags
+	 * NO_SPECIAL and NO_BOS. res = how many of its leading tokens are cached, a
+	 * multiple of the block size; usage.prompt_tokens = its tokens, and where res
+	 * is not 0 usage.detail = the id of the prefix that was found, for
+	 * KVD_MSG_PREFIX. Computes nothing, keeps nothing, counts as no use. Sees what
+	 * a GENERATE without a salt would find.
+	 */
+	KVD_OP_FIND = 9
 
 	/*
 	 * Numbers kept for what is designed and not yet built; until then

@@ -95,9 +95,10 @@ enum kvd_msg_type {
 	KVD_MSG_CLIENTS = 5,
 	KVD_MSG_FLUSH = 6,
 	/*
-	 * Numbers kept for administration that comes later: 7 PIN, 8 UNPIN,
-	 * 10 DRAIN, 11 RELOAD, 13 MONITOR, 14 MODEL.
+	 * Numbers kept for administration that comes later: 10 DRAIN, 11 RELOAD,
+	 * 13 MONITOR, 14 MODEL.
 	 */
+	KVD_MSG_PREFIX = 7,
 	KVD_MSG_QUOTA = 9,
 	KVD_MSG_CACHE_LIST = 12,
 
@@ -107,6 +108,7 @@ enum kvd_msg_type {
 	KVD_MSG_STATS_REPLY = 0x8004,
 	KVD_MSG_CLIENTS_REPLY = 0x8005,
 	KVD_MSG_FLUSH_REPLY = 0x8006,
+	KVD_MSG_PREFIX_REPLY = 0x8007,
 	KVD_MSG_QUOTA_REPLY = 0x8009,
 	KVD_MSG_CACHE_LIST_REPLY = 0x800c,
 
@@ -565,9 +567,10 @@ struct kvd_msg_cache_list {
 };
 
 /**
- * struct kvd_prefix_info - a prefix: a chain of blocks whose last one has none after it
- * @id:      names it in this list
- * @domain:  whose it is
+ * struct kvd_prefix_info - a prefix: a chain of blocks whose last one has none after it,
+ *                          or is where a pinned prefix ends
+ * @id:      names it until its last block goes; then it names nothing
+ * @domain:  whose it is; "public": everybody's
  * @tokens:  of the whole chain, what it shares with others included
  * @own_blocks: blocks that no other prefix has
  * @readers: requests that read its last block now
@@ -592,6 +595,46 @@ struct kvd_msg_cache_list_reply {
 	uint32_t entry_size;
 	uint64_t next;
 	/* n entries of entry_size bytes follow */
+};
+
+/* What to do with one prefix. */
+enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FLUSH = 3 };
+
+/* PIN: every user's requests may read it from now on, and its hits are no secret. */
+#define KVD_PREFIX_PUBLIC (1u << 0)
+/* FLUSH: and all that goes on from its end. */
+#define KVD_PREFIX_TREE (1u << 1)
+
+/**
+ * struct kvd_msg_prefix - pin, unpin or flush one prefix
+ * @action: enum kvd_prefix_action
+ * @flags:  KVD_PREFIX_* bits that belong to the action
+ * @id:     from CACHE_LIST_REPLY or KVD_OP_FIND
+ *
+ * PIN keeps the prefix cached against eviction and flushes until UNPIN or the end of
+ * the daemon. It takes KVD_FEATURE_ADMIN (-EPERM), and never more than half of the
+ * pool or what users are guaranteed (KVD_E_QUOTA; detail = blocks that may be pinned).
+ * PIN of what is pinned is no error; UNPIN of what is not is -ENOENT. A public prefix
+ * stays public after UNPIN, until it is evicted or flushed.
+ * FLUSH forgets the blocks that no other prefix has, whoever reads them; of others'
+ * domains it takes KVD_FEATURE_ADMIN. -ENOENT: the prefix has gone.
+ */
+struct kvd_msg_prefix {
+	struct kvd_msg_hdr hdr;
+	uint32_t action;
+	uint32_t flags;
+	uint64_t id;
+};
+
+/**
+ * struct kvd_msg_prefix_reply - done
+ * @tokens: of the prefix
+ * @counts: FLUSH: what it did
+ */
+struct kvd_msg_prefix_reply {
+	struct kvd_msg_hdr hdr;
+	uint64_t tokens;
+	struct kvd_flush_counts counts;
 };
 
 #ifdef __cplusplus

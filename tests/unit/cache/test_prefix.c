@@ -305,6 +305,103 @@ START_TEST(flush_leaves_readers_alone)
 }
 END_TEST
 
+/* A public prefix is found by every domain, what hangs below it by its own only. */
+START_TEST(public_prefix_is_shared)
+{
+	struct prefix_flush_result r;
+	struct holder a, b, salted;
+	struct fixture f;
+	uint32_t end;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f, &a, 5), 0);
+	end = a.table.ids[2];
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 2), -EDQUOT);
+	ck_assert_uint_eq(f.index.n_public, 0);
+	ck_assert_int_eq(prefix_release(&f.index, end), -ENOENT);
+	ck_assert_int_eq(prefix_hold(&f.index, end, false, 3), 0);
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 3), 0);
+	ck_assert_uint_eq(f.index.n_public, 3);
+	ck_assert_uint_eq(f.pool.n_pinned, 3);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_deinit(&f, &a);
+
+	/* its owner finds all of it, others the public part; what they add is theirs */
+	holder_init(&f, &a, 1, 1, "");
+	a.chain.reads_public = true;
+	ck_assert_uint_eq(holder_fill(&f, &a, 5), 5);
+	holder_init(&f, &b, 2, 2, "");
+	b.chain.reads_public = true;
+	ck_assert_uint_eq(holder_fill(&f, &b, 5), 3);
+	holder_deinit(&f, &b);
+	holder_init(&f, &b, 2, 2, "");
+	b.chain.reads_public = true;
+	ck_assert_uint_eq(holder_fill(&f, &b, 5), 5);
+	ck_assert_uint_ne(a.table.ids[3], b.table.ids[3]);
+	holder_init(&f, &salted, 2, 2, "salt");
+	ck_assert_uint_eq(holder_fill(&f, &salted, 2), 0);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_deinit(&f, &a);
+	holder_deinit(&f, &b);
+	holder_deinit(&f, &salted);
+
+	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
+	ck_assert_uint_eq(r.kept_pinned, 3);
+	ck_assert_uint_eq(r.flushed, 0);
+	prefix_evict(&f.index, 32);
+	ck_assert_uint_eq(f.pool.n_cached, 3);
+
+	/* once nobody holds it, it goes, with what hangs below */
+	holder_init(&f, &b, 2, 2, "");
+	b.chain.reads_public = true;
+	ck_assert_uint_eq(holder_fill(&f, &b, 5), 3);
+	holder_deinit(&f, &b);
+	ck_assert_int_eq(prefix_release(&f.index, end), 0);
+	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
+	ck_assert_uint_eq(r.flushed, 5);
+	ck_assert_uint_eq(r.remaining, 0);
+	ck_assert_uint_eq(f.pool.n_free, 32);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(flush_of_one_chain)
+{
+	struct prefix_flush_result r;
+	struct holder a, b;
+	struct fixture f;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f, &b, 1, 1, "");
+	b.tokens[3 * BT] = 1;
+	holder_fill(&f, &a, 5);
+	ck_assert_uint_eq(holder_fill(&f, &b, 6), 3);
+	/* a's branch goes and is in use; the three that b shares stay */
+	prefix_flush_chain(&f.index, a.table.ids[4], true, &r);
+	ck_assert_uint_eq(r.kept_active, 2);
+	ck_assert_uint_eq(r.flushed, 0);
+	ck_assert_uint_eq(f.index.n_nodes, 6);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_deinit(&f, &a);
+	/* an end that others go on from keeps all */
+	prefix_flush_chain(&f.index, b.table.ids[2], false, &r);
+	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned, 0);
+	/* a pin in the middle keeps what is before it */
+	ck_assert_int_eq(prefix_hold(&f.index, b.table.ids[1], false, 32), 0);
+	prefix_flush_chain(&f.index, b.table.ids[3], true, &r);
+	ck_assert_uint_eq(r.kept_active, 4);
+	ck_assert_uint_eq(r.kept_pinned, 1);
+	ck_assert_uint_eq(f.index.n_nodes, 2);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	ck_assert_int_eq(prefix_release(&f.index, b.table.ids[1]), 0);
+	holder_deinit(&f, &b);
+	ck_assert_uint_eq(f.pool.n_cached, 2);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(table_truncates_and_copies)
 {
 	struct fixture f;
@@ -342,6 +439,31 @@ struct content {
 	int32_t tokens[BT * MAX_BLOCKS];
 };
 
+/* Holds, publishes, releases or flushes one indexed block. */
+static void change_one(struct fixture *f)
+{
+	uint32_t id = (uint32_t)random() % N_POOL;
+	struct prefix_flush_result r;
+
+	if (!f->pool.blocks[id].indexed)
+		return;
+	switch (random() % 4) {
+	case 0:
+		prefix_flush_chain(&f->index, id, random() % 2, &r);
+		ck_assert_uint_eq(r.remaining, 0);
+		break;
+	case 1:
+		(void)prefix_hold(&f->index, id, random() % 2, N_POOL / 3);
+		break;
+	case 2:
+		(void)prefix_release(&f->index, id);
+		break;
+	default:
+		prefix_flush(&f->index, PREFIX_DOMAIN_PUBLIC, &r);
+		ck_assert_uint_eq(r.remaining, 0);
+	}
+}
+
 START_TEST(random_against_contents)
 {
 	static const uint32_t bits[] = {1, 3, 8, 256};
@@ -367,8 +489,11 @@ START_TEST(random_against_contents)
 		} else if (random() % 30 == 0) {
 			prefix_flush(&f.index, domain, &flushed);
 			ck_assert_uint_eq(flushed.remaining, 0);
+		} else if (random() % 20 == 0) {
+			change_one(&f);
 		} else {
 			holder_init(&f, &h[k], domain, k, salted ? "salt" : "");
+			h[k].chain.reads_public = !salted;
 			live[k] = true;
 			for (int i = 0; i < BT * MAX_BLOCKS; i++)
 				h[k].tokens[i] =
@@ -377,11 +502,17 @@ START_TEST(random_against_contents)
 					   1 + (uint32_t)random() % MAX_BLOCKS);
 			n_hits += hits;
 			memset(&want, 0, sizeof(want));
-			want.domain = domain;
-			want.salted = salted;
 			for (uint32_t i = 0; i < h[k].table.n_blocks; i++) {
 				uint32_t id = h[k].table.ids[i];
 
+				/* what is public came from anywhere */
+				want.domain = contents[id].domain;
+				want.salted = contents[id].salted;
+				if (i >= hits ||
+				    f.pool.blocks[id].domain != PREFIX_DOMAIN_PUBLIC) {
+					want.domain = domain;
+					want.salted = salted;
+				}
 				want.n = i + 1;
 				memcpy(want.tokens, h[k].tokens,
 				       (i + 1) * BT * sizeof(*want.tokens));
@@ -416,6 +547,8 @@ int main(void)
 	tcase_add_test(tc, equal_block_is_swapped);
 	tcase_add_test(tc, leaves_go_first);
 	tcase_add_test(tc, flush_leaves_readers_alone);
+	tcase_add_test(tc, public_prefix_is_shared);
+	tcase_add_test(tc, flush_of_one_chain);
 	tcase_add_test(tc, table_truncates_and_copies);
 	tcase_add_loop_test(tc, random_against_contents, 0, 20);
 	suite_add_tcase(suite, tc);

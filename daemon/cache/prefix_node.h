@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Inside of the prefix index, for prefix.c and prefix_admin.c only: taking nodes out of the
+ * table and giving them other keys. Runs on the loop thread. prefix.h says what must hold.
+ */
+#ifndef KVD_CACHE_PREFIX_NODE_H
+#define KVD_CACHE_PREFIX_NODE_H
+
+#include "daemon/cache/prefix.h"
+
+/* Key of the block of @tokens after @parent. Return: 0 or -ENOMEM. */
+int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
+		  const int32_t *tokens, struct prefix_key *ret_key);
+
+/* [block_tokens] of an indexed block. */
+int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
+
+/* The same block is found by another key from now on. */
+void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
+		  const struct prefix_key *key);
+
+/* Out of the table. */
+void node_unlink(struct prefix_index *index, uint32_t id);
+
+static inline bool node_is_public(const struct prefix_index *index, uint32_t id)
+{
+	return block_pool_get(index->pool, id)->domain == PREFIX_DOMAIN_PUBLIC;
+}
+
+#endif
