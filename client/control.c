@@ -340,3 +340,30 @@ int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint3
 		*ret_counts = reply.counts;
 	return reply.tokens < INT32_MAX ? (int)reply.tokens : INT32_MAX;
 }
+
+int kvc_events(struct kvc_client *c, struct kvd_event *ret_events, size_t cap,
+	       uint64_t *ret_lost)
+{
+	struct kvd_msg_hdr msg;
+	int rc, n;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	if (cap < KVD_EVENTS_PAGE)
+		return kvc_fail(-EINVAL, "room for %u events is needed", KVD_EVENTS_PAGE);
+	pthread_mutex_lock(&c->ctl_lock);
+	rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY,
+			     NULL);
+	n = rc < 0 ? rc
+		   : proto_parse_page(c->buf, (size_t)rc, KVD_MSG_MONITOR_REPLY,
+				      ret_events, sizeof(*ret_events), cap, ret_lost);
+	pthread_mutex_unlock(&c->ctl_lock);
+	if (rc < 0)
+		return rc;
+	if (n < 0)
+		return kvc_fail_status(KVD_E_PROTO, 0);
+	for (int i = 0; i < n; i++)
+		ret_events[i].name[sizeof(ret_events[i].name) - 1] = 0;
+	return n;
+}

@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/engine.h"
 #include "daemon/log.h"
+#include "daemon/monitor.h"
 #include "daemon/msgid.h"
 #include "daemon/op.h"
 #include "daemon/session.h"
@@ -73,6 +74,7 @@ static void control_hello(struct session *session, const struct proto_request *r
 			     .detail_len = strlen(session->name)),
 		  "client %llu of uid %u connected", (unsigned long long)session->id,
 		  (unsigned)session->cred.uid);
+	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_CONNECT});
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
@@ -261,6 +263,8 @@ static void control_flush(struct session *session, const struct proto_request *r
 		  (unsigned long long)msg.counts.flushed_blocks,
 		  (unsigned long long)msg.counts.kept_active,
 		  (unsigned long long)msg.counts.kept_pinned);
+	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						    .blocks = msg.counts.flushed_blocks});
 	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
@@ -294,6 +298,9 @@ void control_request(struct session *session, const struct proto_request *reques
 		break;
 	case KVD_MSG_CACHE_LIST:
 		control_cache_list(session, request);
+		break;
+	case KVD_MSG_MONITOR:
+		monitor_reply(session, request->hdr.tag);
 		break;
 	default:
 		session_fault(session, "unknown message");

@@ -8,6 +8,7 @@
 
 #include "daemon/engine.h"
 #include "daemon/log.h"
+#include "daemon/monitor.h"
 #include "daemon/msgid.h"
 #include "daemon/session.h"
 #include "ipc/proto.h"
@@ -98,6 +99,8 @@ void control_quota(struct session *session, const struct proto_request *request)
 			sched_set_quota(sessions->engine->sched, target->uid,
 					&target->quota);
 		engine_kick(sessions->engine);
+		monitor_event(sessions, (struct kvd_event){.kind = KVD_EVENT_QUOTA,
+							   .uid = target->uid});
 		log_event(LOG_NOTICE,
 			  LOG_FIELDS(.message_id = MSGID_CONFIG_RELOADED,
 				     .client_id = session->id, .uid = session->cred.uid,

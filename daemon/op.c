@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/engine.h"
+#include "daemon/monitor.h"
 #include "daemon/ring_watch.h"
 #include "daemon/session.h"
 #include "ipc/ring.h"
@@ -163,6 +164,20 @@ void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
 		op->ring->session->requests_failed++;
 	if (op->first_ns)
 		op->ring->session->ttft_ns = u->ttft_ns;
+	if (op->opcode == KVD_OP_GENERATE || op->opcode == KVD_OP_FORK ||
+	    op->opcode == KVD_OP_SCORE)
+		monitor_session(op->ring->session,
+				(struct kvd_event){
+					.kind = KVD_EVENT_REQUEST,
+					.status = res,
+					.opcode = op->opcode,
+					.finish_reason = u->finish_reason,
+					.prompt_tokens = u->prompt_tokens,
+					.cached_tokens = u->cached_tokens,
+					.generated_tokens = u->generated_tokens,
+					.ttft_ns = u->ttft_ns,
+					.total_ns = u->total_ns,
+				});
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "daemon/control.h"
 #include "daemon/engine.h"
 #include "daemon/log.h"
+#include "daemon/monitor.h"
 #include "daemon/msgid.h"
 #include "daemon/op.h"
 #include "daemon/ring_watch.h"
@@ -167,6 +168,7 @@ static void session_free(struct session *session)
 	}
 	loop_io_remove(&session->io);
 	close(session->fd);
+	monitor_forget(session);
 	if (session->prev)
 		session->prev->next = session->next;
 	else
@@ -196,6 +198,9 @@ void session_close(struct session *session)
 	if (session->state == SESSION_CLOSING)
 		return;
 	if (session->state == SESSION_READY)
+		monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_DISCONNECT,
+							    .requests = session->n_ops});
+	if (session->state == SESSION_READY)
 		log_event(LOG_DEBUG,
 			  LOG_FIELDS(.message_id = MSGID_CLIENT_GONE,
 				     .client_id = session->id, .uid = session->cred.uid,
@@ -214,6 +219,7 @@ void session_fault(struct session *session, const char *what)
 	if (session->state == SESSION_CLOSING)
 		return;
 	session->sessions->n_faulty++;
+	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_FAULT});
 	log_event(LOG_WARNING,
 		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL,
 			     .client_id = session->id, .uid = session->cred.uid,
@@ -241,6 +247,9 @@ void session_reply_error(struct session *session, const struct kvd_msg_hdr *requ
 	bool hello = request->type == KVD_MSG_HELLO;
 	struct kvd_msg_error msg;
 
+	if (status == KVD_E_QUOTA)
+		monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
+							    .status = status});
 	proto_error_init(&msg, hello ? KVD_MSG_REJECT : KVD_MSG_ERROR, request->tag,
 			 status, detail, text);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
@@ -314,7 +323,9 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
 			     .has_uid = true),
 		  "a client of uid %u was turned away: %s", (unsigned)cred->uid, text);
-	(void)sessions;
+	monitor_event(sessions, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
+						   .status = KVD_E_QUOTA,
+						   .uid = cred->uid});
 }
 
 void sessions_accept(struct sessions *sessions, int fd, bool admin)

@@ -35,6 +35,7 @@
 
 struct config;
 struct engine;
+struct monitor_queue;
 struct op;
 struct sessions;
 
@@ -102,6 +103,7 @@ struct session {
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
 	uint64_t requests_failed;
 	uint64_t ttft_ns;
+	struct monitor_queue *monitor; /* NULL: does not watch */
 };
 
 /**
@@ -123,6 +125,8 @@ struct sessions {
 	uint64_t n_faulty;
 	uint64_t generation;
 	uint64_t started_ns;
+	uint32_t n_monitors;
+	uint64_t evictions_told; /* to those who watch */
 	struct session_ring *warm;
 	struct session_ring *dirty;
 	struct loop_defer reap;

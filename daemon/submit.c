@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/engine.h"
 #include "daemon/input.h"
+#include "daemon/monitor.h"
 #include "daemon/op.h"
 #include "daemon/ring_watch.h"
 #include "daemon/session.h"
@@ -532,6 +533,9 @@ static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
 {
 	struct kvd_cqe cqe = {.user_data = sqe->user_data, .res = res};
 
+	if (res == KVD_E_BUSY)
+		monitor_session(ring->session, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
+								  .status = res});
 	cqe.u.usage.detail = detail;
 	/* ring_daemon_take() saw room for it. */
 	if (ring_watch_post(ring, &cqe) != RING_OK)

@@ -166,6 +166,11 @@ ABI_SIZE(kvd_msg_flush, 152);
 ABI_SIZE(kvd_flush_counts, 64);
 ABI_SIZE(kvd_msg_flush_reply, 80);
 
+ABI_SIZE(kvd_event, 176);
+ABI_AT(kvd_event, ttft_ns, 48);
+ABI_AT(kvd_event, name, 80);
+ABI_SIZE(kvd_msg_monitor_reply, 32);
+
 #undef ABI_SIZE
 #undef ABI_AT
 

@@ -143,6 +143,7 @@ static size_t request_size(uint16_t type)
 	case KVD_MSG_RING_CLOSE:
 		return sizeof(struct kvd_msg_ring_close);
 	case KVD_MSG_STATS:
+	case KVD_MSG_MONITOR:
 		return sizeof(struct kvd_msg_hdr);
 	case KVD_MSG_CLIENTS:
 		return sizeof(struct kvd_msg_clients);
@@ -291,7 +292,7 @@ int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size
 
 	if (proto_parse_reply(buf, len, type, sizeof(r), &r, sizeof(r)) < 0)
 		return KVD_E_PROTO;
-	if (r.n > KVD_CLIENTS_PAGE || r.entry_size < size || r.entry_size > KVD_MSG_MAX ||
+	if (r.n > KVD_EVENTS_PAGE || r.entry_size < size || r.entry_size > KVD_MSG_MAX ||
 	    !range_ok(sizeof(r), (uint64_t)r.n * r.entry_size, len))
 		return KVD_E_PROTO;
 	entry = (const uint8_t *)buf + sizeof(r);

@@ -68,10 +68,10 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
 		      size_t size);
 
 /**
- * proto_parse_page() - entries of a QUOTA_REPLY or CACHE_LIST_REPLY
+ * proto_parse_page() - entries of a QUOTA_, CACHE_LIST_ or MONITOR_REPLY
  * @type: which
  * @ret: [cap] entries of @size bytes as this side knows them
- * @ret_next: names the next page, 0 after the last
+ * @ret_next: names the next page, 0 after the last; MONITOR: how many were lost
  *
  * Return: entries of the page, perhaps more than @cap; KVD_E_PROTO.
  */

@@ -429,6 +429,20 @@ KVC_API int kvc_prefix_find(struct kvc_client *client, const struct kvc_input *i
 KVC_API int kvc_prefix_control(struct kvc_client *client, uint64_t id, uint32_t action,
 			       uint32_t flags, struct kvd_flush_counts *ret_counts);
 
+/**
+ * kvc_events() - what happened in the daemon since the call before
+ * @ret_events: [cap], the oldest first
+ * @cap:        KVD_EVENTS_PAGE at least, so that nothing is dropped here
+ * @ret_lost:   events after these that the daemon had no room for
+ *
+ * Needs KVD_FEATURE_ADMIN. Does not wait: the first call begins to watch and finds
+ * nothing, and later ones should come a few times a second.
+ *
+ * Return: number of events.
+ */
+KVC_API int kvc_events(struct kvc_client *client, struct kvd_event *ret_events,
+		       size_t cap, uint64_t *ret_lost);
+
 /*
  * Flush the cache; NULL for domain and model: all that the caller may. Complete
  * only if ret_counts->remaining is 0.

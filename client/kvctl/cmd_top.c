@@ -282,7 +282,8 @@ int cmd_top(struct kvctl *ctl, int argc, char **argv)
 	r = kvctl_connect(ctl, &client);
 	if (r)
 		return r;
-	screen_open(!args.batch);
+	if (!args.batch)
+		screen_open();
 	r = watch(ctl, client, &args);
 	screen_close();
 	if (r == EXIT_TIMED_OUT)

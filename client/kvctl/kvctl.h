@@ -90,6 +90,7 @@ int cmd_status(struct kvctl *ctl, int argc, char **argv);
 int cmd_stats(struct kvctl *ctl, int argc, char **argv);
 int cmd_top(struct kvctl *ctl, int argc, char **argv);
 int cmd_doctor(struct kvctl *ctl, int argc, char **argv);
+int cmd_monitor(struct kvctl *ctl, int argc, char **argv);
 int cmd_clients(struct kvctl *ctl, int argc, char **argv);
 int cmd_cache(struct kvctl *ctl, int argc, char **argv);
 int cmd_generate(struct kvctl *ctl, int argc, char **argv);

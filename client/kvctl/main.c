@@ -29,6 +29,11 @@ static const struct verb verbs[] = {
 	 "\nExit code 0 also with warnings; 1: something is broken; 3: no daemon runs;\n"
 	 "4: its socket may not be opened.\n"
 	 "\nExample:\n  sudo kvctl doctor\n"},
+	{"monitor", cmd_monitor, "[--count N]",
+	 "Print what happens in the daemon as it happens, a JSON object a line",
+	 "\nFor an administrator only. Options:\n"
+	 "      --count N        end after N events\n"
+	 "\nExample:\n  sudo kvctl monitor | jq 'select(.event == \"request\")'\n"},
 	{"cache", cmd_cache, "flush|ls|pin|unpin|quota [OPTIONS]",
 	 "Empty the prefix cache, list and pin what it holds, show and set users' limits",
 	 "\nflush leaves running requests alone. Options:\n"

@@ -18,7 +18,7 @@
 
 static volatile sig_atomic_t got_end, got_resize, got_stop, got_timeout;
 static struct termios saved;
-static sigset_t waiting_mask; /* nothing blocked: signals come in only while we wait */
+static sigset_t waiting_mask; /* as at the start: signals come in only while we wait */
 static bool taken;
 static bool keys;
 
@@ -47,9 +47,10 @@ static void take(void)
 	taken = true;
 }
 
-void screen_open(bool terminal)
+void screen_open(void)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGWINCH};
+	static const int signals[] = {SIGINT,  SIGTERM,  SIGHUP,
+				      SIGALRM, SIGWINCH, SIGTSTP};
 	struct sigaction action = {.sa_handler = on_signal};
 	sigset_t blocked;
 
@@ -58,12 +59,8 @@ void screen_open(bool terminal)
 		sigaddset(&blocked, signals[i]);
 		sigaction(signals[i], &action, NULL);
 	}
-	if (terminal) {
-		sigaddset(&blocked, SIGTSTP);
-		sigaction(SIGTSTP, &action, NULL);
-	}
 	sigprocmask(SIG_BLOCK, &blocked, &waiting_mask);
-	if (terminal && tcgetattr(STDIN_FILENO, &saved) == 0) {
+	if (tcgetattr(STDIN_FILENO, &saved) == 0) {
 		keys = true;
 		take();
 	}
@@ -150,7 +147,7 @@ int screen_wait(double seconds)
 			rest = 0;
 		left.tv_sec = (time_t)rest;
 		left.tv_nsec = (long)((rest - (double)left.tv_sec) * 1e9);
-		n = ppoll(&in, 1, &left, &waiting_mask);
+		n = ppoll(&in, 1, &left, keys ? &waiting_mask : NULL);
 		if (got_end)
 			return SCREEN_END;
 		if (got_timeout)

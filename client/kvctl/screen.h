@@ -6,8 +6,8 @@
  * A terminal that shows one text after the other and hands over keys, by plain ANSI
  * sequences. Owns the terminal's modes between screen_open() and screen_close(), and the
  * handling of SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGTSTP and SIGWINCH for the rest of the
- * process; one for each process. It also waits for those who write to no terminal, so
- * that both end in the same way. One thread.
+ * process; one for each process. For those who write to no terminal it only waits, and
+ * signals do what they always do: a reader that stops must not make them wait. One thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@ enum screen_event {
 	SCREEN_TIMEOUT = -3, /* --timeout */
 };
 
-/* Catches the signals. @terminal: also take over the terminal on stdin and stdout. */
-void screen_open(bool terminal);
+/* Takes over the terminal on stdin and stdout, and the signals. */
+void screen_open(void);
 
 /* Gives the terminal back. May be called twice. */
 void screen_close(void);

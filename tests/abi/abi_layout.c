@@ -410,5 +410,24 @@ int main(void)
 	SIZE(kvd_msg_prefix_reply);
 	FIELD(kvd_msg_prefix_reply, tokens);
 	FIELD(kvd_msg_prefix_reply, counts);
+	SIZE(kvd_event);
+	FIELD(kvd_event, time_ns);
+	FIELD(kvd_event, kind);
+	FIELD(kvd_event, status);
+	FIELD(kvd_event, client_id);
+	FIELD(kvd_event, uid);
+	FIELD(kvd_event, opcode);
+	FIELD(kvd_event, finish_reason);
+	FIELD(kvd_event, prompt_tokens);
+	FIELD(kvd_event, cached_tokens);
+	FIELD(kvd_event, generated_tokens);
+	FIELD(kvd_event, ttft_ns);
+	FIELD(kvd_event, total_ns);
+	FIELD(kvd_event, blocks);
+	FIELD(kvd_event, requests);
+	FIELD(kvd_event, name);
+	FIELD(kvd_msg_monitor_reply, lost);
+	VALUE(KVD_MSG_MONITOR);
+	VALUE(KVD_EVENT_QUOTA);
 	return 0;
 }

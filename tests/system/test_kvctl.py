@@ -20,7 +20,7 @@ import threading
 import time
 
 import kvdtest
-from kvdtest import (FAILED, KVCTL, MODEL, NOT_RUNNING, OK, TIMED_OUT, USAGE, Daemon, Skip, equal, prose)
+from kvdtest import (FAILED, KVCTL, MODEL, NOT_RUNNING, OK, PERMISSION, TIMED_OUT, USAGE, Daemon, Skip, equal, prose)
 
 SMALL = {"cache.kv_cache_memory": "64M"}
 STATS_KEYS = {
@@ -132,7 +132,7 @@ USAGES = [
     ["cache"], ["cache", "clear"], ["cache", "flush"], ["latency", "--count", "0"],
     ["--timeout", "soon", "stats"], ["top"], ["top", "-b", "-n", "0"], ["top", "-b", "-o", "x"],
     ["top", "-b", "-d", "0"], ["top", "-x"], ["stats", "-b"],
-    ["doctor", "x"],
+    ["doctor", "x"], ["monitor", "x"], ["monitor", "--count", "0"],
 ]
 
 
@@ -151,7 +151,7 @@ def test_usage_errors():
 
 def test_daemon_not_running():
     for verb in (["status"], ["stats"], ["clients"], ["generate", "x"], ["tokenize", "x"],
-                 ["score", "x"], ["latency"], ["cache", "flush", "--yes"], ["top", "-b"]):
+                 ["score", "x"], ["latency"], ["cache", "flush", "--yes"], ["top", "-b"], ["monitor"]):
         done = subprocess.run([KVCTL, "-s", "/nonexistent/kvd.sock", *verb], text=True,
                               capture_output=True, timeout=20, check=False,
                               stdin=subprocess.DEVNULL)
@@ -173,7 +173,7 @@ def test_timeout():
 def test_help():
     for args in (["--help"], ["help"], *[[verb, "--help"] for verb in
                  ("status", "stats", "clients", "cache", "generate", "tokenize", "score",
-                  "latency", "plan", "top", "doctor")]):
+                  "latency", "plan", "top", "doctor", "monitor")]):
         done = subprocess.run([KVCTL, *args], capture_output=True, text=True, check=True)
         assert "usage: kvctl" in done.stdout and done.stderr == ""
     done = subprocess.run([KVCTL, "--version"], capture_output=True, text=True, check=True)
@@ -567,6 +567,115 @@ def test_doctor_finds_uneven_books():
             checks, _ = doctor(fake.path, status=FAILED if state == "fail" else OK)
             equal(checks[name]["state"], state, f"{name} with {change}")
             assert words in checks[name]["text"] + checks[name]["fix"], checks[name]
+
+
+class Monitor:
+    """kvctl monitor, and the events that it has printed."""
+
+    def __init__(self, d):
+        self.d = d
+        self.out = tempfile.TemporaryFile()
+        self.child = d.spawn([KVCTL, "monitor"], stdout=self.out)
+        # It watches when it sees itself or anybody come.
+        kvdtest.until(lambda: d.kvctl("status") and self.events(), 10, "an event")
+
+    def events(self, kind=None, **fields):
+        self.out.seek(0)
+        all_of = [json.loads(line) for line in self.out.read().decode().splitlines()]
+        return [e for e in all_of if kind in (None, e["event"]) and
+                all(e.get(k) == v for k, v in fields.items())]
+
+    def wait_for(self, kind, **fields):
+        return kvdtest.until(lambda: self.events(kind, **fields), 10,
+                             lambda: f"{kind} {fields} among {self.events()}")
+
+    def close(self, sig=signal.SIGTERM):
+        self.child.send_signal(sig)
+        equal(self.child.wait(10), -sig, "ends by a signal")
+        self.out.close()
+
+
+def test_monitor():
+    with Daemon({"cache.kv_cache_memory": "8M", "daemon.max_clients_per_uid": "4"}) as d:
+        m = Monitor(d)
+        before = time.time()
+        got = d.generate(prose(60, 1), tokens=8)
+        e = m.wait_for("request")[0]
+        equal([e[k] for k in ("op", "status", "finish_reason", "prompt_tokens", "cached_tokens",
+                              "generated_tokens", "uid", "name")],
+              ["generate", 0, "length", got["prompt_tokens"], 0, 8, os.getuid(), "kvctl"], "request")
+        assert before - 1 < e["time"] < time.time() + 1 and 0 < e["ttft_ms"] <= e["total_ms"], e
+        m.wait_for("disconnect", client=e["client"], requests=0)
+        order = [x["event"] for x in m.events(client=e["client"])]
+        equal(order, ["connect", "request", "disconnect"], "order")
+        d.generate(prose(60, 1), tokens=8)
+        m.wait_for("request", cached_tokens=(got["prompt_tokens"] - 1) // 16 * 16)
+        d.kvctl("generate", "--raw", "-", text=prose(9000, 1), status=None)
+        bad = m.wait_for("request", finish_reason="error")[0]
+        assert bad["status"] < 0 and bad["error"].startswith(("KVD_E_", "E")), bad
+        d.kvctl("score", prose(9, 1))
+        m.wait_for("request", op="score", status=0)
+
+        flushed = json.loads(d.flush().stdout)["flushed_blocks"]
+        assert flushed > 0
+        m.wait_for("flush", blocks=flushed)
+        for seed in range(2, 8):
+            d.generate(prose(120, seed), tokens=2)
+        evicted = d.stats()["cache"]["evicted_blocks"]
+        assert evicted > 0
+        kvdtest.until(lambda: sum(x["blocks"] for x in m.events("evict")) == evicted, 10,
+                      lambda: f"{evicted} evictions: {m.events('evict')}")
+        d.kvctl("cache", "quota", "--user", "12345", "--max-running", "3")
+        m.wait_for("quota", uid=12345)
+
+        # A request that its client leaves behind; connections beyond the limit.
+        child = d.spawn_generate(prose(9, 1), tokens=300, temperature=1.5)
+        kvdtest.until(lambda: d.stats()["requests"]["running"], 10, "it runs")
+        kvdtest.kill(child)
+        child.out.close()
+        m.wait_for("disconnect", requests=1)
+        many = [d.spawn([KVCTL, "latency", "--count", "100000", "--interval", "50"],
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(5)]
+        m.wait_for("limit", error="KVD_E_QUOTA", uid=os.getuid())
+        for child in many:
+            kvdtest.kill(child)
+        kvdtest.until(lambda: d.kvctl("stats", status=None).returncode == OK, 10, "room again")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(d.socket)
+            s.send(struct.pack("<IHHIiIIQ64s", 96, 1, 0, 1, 0, 0x3144564b, 1, 0, b"odd"))
+            s.recv(65536)
+            s.send(b"?")
+            m.wait_for("fault", name="odd")
+        m.wait_for("disconnect", name="odd")
+        equal(m.events("lost"), [], "lost")
+        m.close(signal.SIGINT)
+        if os.getuid() == 0:
+            d.kvctl("monitor", "--count", "1", status=PERMISSION, user=65534, group=0)
+
+
+def test_monitor_that_does_not_read():
+    """It loses events, is told how many, and nobody waits for it."""
+    if kvdtest.SANITIZED:
+        raise Skip("python cannot load a library with sanitizers")
+    with Daemon(SMALL) as d:
+        m = Monitor(d)
+        kvdtest.until(lambda: len(m.events()) >= 2, 10, "connect and disconnect")
+        time.sleep(0.3)
+        seen = len(m.events())
+        m.child.send_signal(signal.SIGSTOP)
+        for _ in range(300):
+            Client(d).close()
+        # Behind the last of them in the daemon's queue of sessions that end.
+        kvdtest.until(lambda: d.stats()["clients"] == 2, 10, "all are gone")
+        m.child.send_signal(signal.SIGCONT)
+        lost = m.wait_for("lost")[0]["count"]
+        kept = m.events()[seen:]
+        assert [e["event"] for e in kept][256] == "lost", "256 events before those that are lost"
+        # Two for each of 300 clients; those of stats come and go as well.
+        assert 600 - 256 <= lost <= 600 - 256 + 40, lost
+        d.kvctl("status")
+        kvdtest.until(lambda: m.events()[-1]["event"] == "disconnect", 10, "it goes on")
+        m.close()
 
 
 def plan(*args, status=OK):

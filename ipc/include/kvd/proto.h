@@ -60,6 +60,7 @@ extern "C" {
 #define KVD_NAME_MAX     64u    /* names of clients, domains, models; with the 0 */
 #define KVD_TEXT_MAX     240u   /* text of REJECT and ERROR; with the 0 */
 #define KVD_CLIENTS_PAGE 128u   /* entries of one CLIENTS_REPLY */
+#define KVD_EVENTS_PAGE  256u   /* entries of one MONITOR_REPLY */
 
 /*
  * Strings are fixed char arrays of UTF-8, always terminated inside the array,
@@ -96,11 +97,12 @@ enum kvd_msg_type {
 	KVD_MSG_FLUSH = 6,
 	/*
 	 * Numbers kept for administration that comes later: 10 DRAIN, 11 RELOAD,
-	 * 13 MONITOR, 14 MODEL.
+	 * 14 MODEL.
 	 */
 	KVD_MSG_PREFIX = 7,
 	KVD_MSG_QUOTA = 9,
 	KVD_MSG_CACHE_LIST = 12,
+	KVD_MSG_MONITOR = 13,
 
 	KVD_MSG_WELCOME = 0x8001,
 	KVD_MSG_RING_OPENED = 0x8002,
@@ -111,6 +113,7 @@ enum kvd_msg_type {
 	KVD_MSG_PREFIX_REPLY = 0x8007,
 	KVD_MSG_QUOTA_REPLY = 0x8009,
 	KVD_MSG_CACHE_LIST_REPLY = 0x800c,
+	KVD_MSG_MONITOR_REPLY = 0x800d,
 
 	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
 	KVD_MSG_NOTICE = 0xfffe, /* kept: new generation, drain; tag 0 */
@@ -635,6 +638,70 @@ struct kvd_msg_prefix_reply {
 	struct kvd_msg_hdr hdr;
 	uint64_t tokens;
 	struct kvd_flush_counts counts;
+};
+
+/* ------------------------------------------------------------------------
+ * Events. MONITOR is a bare header; -EPERM without KVD_FEATURE_ADMIN.
+ *
+ * The first MONITOR of a connection begins to watch, and every later one fetches
+ * what happened since. The daemon keeps KVD_EVENTS_PAGE events for each that
+ * watches: ask often enough. What finds no room is counted and gone.
+ */
+enum kvd_event_kind {
+	KVD_EVENT_CONNECT = 1,    /* after HELLO */
+	KVD_EVENT_DISCONNECT = 2, /* @requests were in flight and are cancelled */
+	KVD_EVENT_FAULT = 3,      /* broke the contract; DISCONNECT follows */
+	KVD_EVENT_REQUEST = 4,    /* a GENERATE, FORK or SCORE ended */
+	KVD_EVENT_EVICT = 5,      /* @blocks made room since the event before */
+	KVD_EVENT_FLUSH = 6,      /* @blocks are free now */
+	KVD_EVENT_LIMIT = 7,      /* @status: refused for a limit; not a REQUEST */
+	KVD_EVENT_QUOTA = 8       /* an administrator changed limits of @uid */
+};
+
+/**
+ * struct kvd_event - something that happened; fields that do not belong are 0
+ * @time_ns:   since 1970
+ * @kind:      enum kvd_event_kind; unknown ones may come
+ * @status:    REQUEST: res of its final CQE; LIMIT: the error
+ * @client_id: see struct kvd_client_info; 0: turned away before it had one
+ * @uid:       whose
+ * @opcode, @finish_reason, @prompt_tokens, @cached_tokens, @generated_tokens,
+ * @ttft_ns, @total_ns: REQUEST: as its final CQE says
+ * @blocks, @requests: see enum kvd_event_kind
+ * @name:      what the client calls itself
+ *
+ * There are no contents of requests here.
+ */
+struct kvd_event {
+	uint64_t time_ns;
+	uint32_t kind;
+	int32_t status;
+	uint64_t client_id;
+	uint32_t uid;
+	uint32_t opcode;
+	uint32_t finish_reason;
+	uint32_t prompt_tokens;
+	uint32_t cached_tokens;
+	uint32_t generated_tokens;
+	uint64_t ttft_ns;
+	uint64_t total_ns;
+	uint64_t blocks;
+	uint64_t requests;
+	char name[KVD_NAME_MAX];
+	uint64_t reserved[4];
+};
+
+/**
+ * struct kvd_msg_monitor_reply - what happened since the reply before
+ * @n, @entry_size: events that follow, the oldest first
+ * @lost: events after these that found no room
+ */
+struct kvd_msg_monitor_reply {
+	struct kvd_msg_hdr hdr;
+	uint32_t n;
+	uint32_t entry_size;
+	uint64_t lost;
+	/* n entries of entry_size bytes follow */
 };
 
 #ifdef __cplusplus
