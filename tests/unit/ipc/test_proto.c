@@ -161,6 +161,46 @@ START_TEST(reserved_fields)
 }
 END_TEST
 
+START_TEST(event_pages)
+{
+	/* A daemon that knows more of an event than this side does. */
+	struct entry {
+		struct kvd_event known;
+		uint64_t more;
+	};
+	struct {
+		struct kvd_msg_monitor_reply r;
+		struct entry e[2];
+	} m = {.r = {.n = 2, .entry_size = sizeof(struct entry), .lost = 7}};
+	struct kvd_event events[2];
+	struct kvd_msg_hdr ask;
+	struct proto_request req;
+	uint64_t lost;
+
+	proto_hdr_init(&ask, KVD_MSG_MONITOR, sizeof(ask), 1, 0);
+	ck_assert_int_eq(proto_parse_request(&ask, sizeof(ask), true, &req), PROTO_OK);
+	proto_hdr_init(&m.r.hdr, KVD_MSG_MONITOR_REPLY, sizeof(m), 1, 0);
+	m.e[0].more = m.e[1].more = UINT64_MAX;
+	m.e[1].known.kind = KVD_EVENT_FLUSH;
+	m.e[1].known.blocks = 5;
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+					  sizeof(events[0]), 2, &lost),
+			 2);
+	ck_assert_uint_eq(lost, 7);
+	ck_assert_uint_eq(events[1].kind, KVD_EVENT_FLUSH);
+	ck_assert_uint_eq(events[1].blocks, 5);
+	m.r.n = 3;
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+					  sizeof(events[0]), 2, &lost),
+			 KVD_E_PROTO);
+	m.r.n = KVD_EVENTS_PAGE + 1;
+	m.r.entry_size = 0;
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+					  sizeof(events[0]), 2, &lost),
+			 KVD_E_PROTO);
+}
+END_TEST
+
 START_TEST(replies)
 {
 	struct {
@@ -416,8 +456,8 @@ END_TEST
 int main(void)
 {
 	const TTest *tests[] = {
-		hello, headers,    names,        reserved_fields, replies,
-		sqes,  gen_params, chat_records, statuses,
+		hello,       headers, names,      reserved_fields, replies,
+		event_pages, sqes,    gen_params, chat_records,    statuses,
 	};
 
 	return run_suite("proto", tests, KVD_ARRAY_LEN(tests));
