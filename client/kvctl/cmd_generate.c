@@ -24,6 +24,8 @@ enum {
 	OPT_LOGPROBS,
 	OPT_IGNORE_EOS,
 	OPT_REPORT,
+	OPT_PRIORITY,
+	OPT_SALT,
 };
 
 static const struct option options[] = {
@@ -40,6 +42,8 @@ static const struct option options[] = {
 	{"logprobs", no_argument, NULL, OPT_LOGPROBS},
 	{"ignore-eos", no_argument, NULL, OPT_IGNORE_EOS},
 	{"report", required_argument, NULL, OPT_REPORT},
+	{"priority", required_argument, NULL, OPT_PRIORITY},
+	{"salt", required_argument, NULL, OPT_SALT},
 	KVCTL_COMMON_OPTIONS,
 };
 
@@ -62,6 +66,16 @@ static void add_stop(struct generate *gen, const char *text)
 	if (gen->opts.n_stop == KVD_MAX_STOP)
 		kvctl_usage_error("--stop: not more than %u times", KVD_MAX_STOP);
 	gen->stop[gen->opts.n_stop++] = text;
+}
+
+static int32_t parse_priority(const char *text)
+{
+	double value =
+		kvctl_parse_f64("--priority", text, -KVD_MAX_PRIORITY, KVD_MAX_PRIORITY);
+
+	if (value != (int32_t)value)
+		kvctl_usage_error("--priority: '%s' is not a whole number", text);
+	return (int32_t)value;
 }
 
 static void parse_options(struct kvctl *ctl, int argc, char **argv, struct generate *gen)
@@ -114,9 +128,18 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 		case OPT_REPORT:
 			gen->report = optarg;
 			break;
+		case OPT_PRIORITY:
+			gen->opts.priority = parse_priority(optarg);
+			break;
+		case OPT_SALT:
+			gen->opts.salt = kvctl_parse_u64("--salt", optarg, 0, UINT64_MAX);
+			break;
 		}
 	}
 	gen->opts.stop = gen->stop;
+	/* the daemon need not go on with what nobody waits for */
+	if (ctl->timeout_s > 0 && ctl->timeout_s < UINT32_MAX / 1000.0)
+		gen->opts.timeout_ms = (uint32_t)(ctl->timeout_s * 1000) + 1;
 	if (gen->system && gen->system_file)
 		kvctl_usage_error("--system and --system-file exclude each other");
 	if (gen->raw && (gen->system || gen->system_file))

@@ -74,6 +74,8 @@ static const struct verb verbs[] = {
 	 "      --stop TEXT      end before this text; may be repeated\n"
 	 "      --ignore-eos     go on after the model's end token\n"
 	 "      --logprobs       with --json: the logarithm of each token's probability\n"
+	 "      --priority N     among one's own requests lower runs earlier, -100 to 100\n"
+	 "      --salt N         share cached prefixes with requests of this salt only\n"
 	 "      --report FILE    write the object of --json to FILE as well\n"
 	 "\nExamples:\n"
 	 "  kvctl generate 'What is the capital of France?'\n"
