@@ -121,6 +121,39 @@ def test_connection_limit():
               "room again for the user")
 
 
+def auc(lower, higher):
+    """How often one of @lower is below one of @higher: 0.5 if nothing tells them apart."""
+    wins = sum((a < b) + (a == b) / 2 for a in lower for b in higher)
+    return wins / (len(lower) * len(higher))
+
+
+@limit(900)
+def test_hit_timing_tells_nothing_to_others():
+    """Times to the first token of what another user has cached, and of what nobody has.
+
+    A rank statistic, which the speed of the machine does not change. With n probes of each
+    kind its standard deviation is 0.41 / sqrt(n); the bounds are three of them."""
+    n = 40
+    margin = 3 * 0.41 / n ** 0.5
+    cached = [prose(60, 20000 + i) for i in range(n)]
+    fresh = [prose(60, 30000 + i) for i in range(n)]
+
+    def probe(prompts, who):
+        return [d.generate(p, tokens=1, **who)["ttft_ms"] for p in prompts]
+
+    with open_daemon({"cache.kv_cache_memory": "768M"}) as d:
+        probe(cached, ALICE)
+        mixed = [p for pair in zip(cached, fresh) for p in pair]
+        times = probe(mixed, BOB)
+        across = auc(times[0::2], times[1::2])
+        times = probe([p for pair in zip(cached[:20], [prose(60, 40000 + i) for i in range(20)])
+                       for p in pair], ALICE)
+        inside = auc(times[0::2], times[1::2])
+        print(f"# AUC across users {across:.3f}, inside {inside:.3f}", flush=True)
+        assert abs(across - 0.5) < margin, f"AUC across users: {across:.3f}"
+        assert inside > 0.95, f"AUC of a user's own hits: {inside:.3f}"
+
+
 def domain_conf(d, text):
     with open(os.path.join(d.folder, "kvd.conf"), "w", encoding="utf-8") as f:
         f.write(text)
