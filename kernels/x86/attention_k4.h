@@ -213,7 +213,7 @@ INLINE void scores4_shape(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 		scores4_tokens(sp, q0, nq, t, bq, hd, bt, plane);
 }
 
-/* With the most common shape known, what is done once per block costs a third less. */
+/* The most common shape is compiled on its own, so that its loops are unrolled. */
 INLINE void scores4(const struct kv_span *sp, uint32_t q0, int nq)
 {
 	if (sp->head_dim == 64 && sp->block_tokens == 16)

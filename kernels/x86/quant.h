@@ -5,7 +5,8 @@
  *   butterfly(x, l)              x with each pair of lanes l apart, l < LANES, replaced by sum
  *                                and difference
  *   not_finite(x)                not 0 where a lane is infinite or NaN
- *   store_every_4th(dst, c, i)   8 bytes of c to dst[i], dst[4 + i] .., writing nothing else
+ *   store_every_4th(dst, c, i, n)   STORE_CODES bytes of c, n at most, to dst[i], dst[4 + i] ..,
+ *                                writing nothing else
  * Rows that end inside a vector are copied to where a whole one can be read; zeros behind
  * them change no range, since every range holds 0.
  */
@@ -187,11 +188,12 @@ INLINE const float *padded_row(const float *x, uint32_t *n, float *row)
 	return row;
 }
 
-INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
+INLINE void store_int8_row(const float *x, const struct kv_plane *dst, uint32_t token,
+			   bool v, uint32_t hd)
 {
 	_Alignas(64) float row[KV_HEAD_DIM_MAX];
 	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX];
-	uint32_t hd = dst->head_dim, n = hd;
+	uint32_t n = hd;
 	const float *from = padded_row(x, &n, row);
 	struct token_params p = asymmetric(from, n, 255, c);
 	uint8_t *codes = dst->codes;
@@ -199,13 +201,23 @@ INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t toke
 	put_params(dst, token, &p);
 	if (v) {
 		codes += (size_t)token / 4 * hd * 4;
-		for (uint32_t d = 0; d < hd; d += 8)
-			store_every_4th(codes + d * 4, c + d, token % 4);
+#pragma GCC unroll 4
+		for (uint32_t d = 0; d < hd; d += STORE_CODES)
+			store_every_4th(codes + d * 4, c + d, token % 4, hd - d);
 	} else {
 		codes += (size_t)token * 4;
 		for (uint32_t d = 0; d < hd; d += 4)
 			memcpy(codes + (size_t)d * dst->block_tokens, c + d, 4);
 	}
+}
+
+/* The most common head_dim is compiled on its own, so that its loops are unrolled. */
+INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
+{
+	if (dst->head_dim == 64)
+		store_int8_row(x, dst, token, v, 64);
+	else
+		store_int8_row(x, dst, token, v, dst->head_dim);
 }
 
 /* --- fp8 ---------------------------------------------------------------------------- */

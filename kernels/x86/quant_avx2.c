@@ -17,7 +17,9 @@ INLINE uint32_t not_finite(vfloat x)
 	return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(diff, diff, _CMP_UNORD_Q));
 }
 
-INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i)
+enum { STORE_CODES = 8 };
+
+INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i, uint32_t n)
 {
 	for (uint32_t d = 0; d < 8; d++)
 		dst[d * 4 + i] = c[d];

@@ -20,12 +20,15 @@ INLINE uint32_t not_finite(vfloat x)
 	return _mm512_fpclass_ps_mask(x, 0x01 | 0x08 | 0x10 | 0x80);
 }
 
-INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i)
-{
-	__m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)c));
+enum { STORE_CODES = 16 };
 
-	v = _mm256_sll_epi32(v, _mm_cvtsi32_si128((int)i * 8));
-	_mm256_mask_storeu_epi8(dst, 0x11111111u << i, v);
+INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i, uint32_t n)
+{
+	__m512i v = _mm512_cvtepu8_epi32(_mm_load_si128((const void *)c));
+	uint64_t mask = n < 16 ? 0x11111111 : 0x1111111111111111;
+
+	v = _mm512_sll_epi32(v, _mm_cvtsi32_si128((int)i * 8));
+	_mm512_mask_storeu_epi8(dst, mask << i, v);
 }
 
 #include "kernels/x86/quant.h"
