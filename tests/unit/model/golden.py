@@ -11,8 +11,11 @@ $KVD_MODEL (default: the cache folder that ./dev fills).
   chat     HEX n id*n n id*n logprob*n margin*n     user text, prompt, answer
   text     HEX n id*n n id*n logprob*n margin*n     prompt text, prompt, answer
   score    perplexity n id*n logprob*(n-1)
+
+KVD_GOLDEN_SHARE=n takes the first n per cent only: of the cases, and of each scored text.
 """
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,6 +32,20 @@ def counted(ids):
 
 def hexed(text):
     return text.encode().hex() or "-"
+
+
+def shorten(golden, share):
+    """The first cases of each kind, and the first tokens of each scored text."""
+    def first(items):
+        return items[:math.ceil(len(items) * share / 100)]
+
+    golden["tokenize"] = first(golden["tokenize"])
+    for kind in ("chat", "text"):
+        golden["generate"][kind] = first(golden["generate"][kind])
+    for case in golden["score"]:
+        case["tokens"] = first(case["tokens"])
+        case["logprobs"] = case["logprobs"][:len(case["tokens"]) - 1]
+        case["perplexity"] = math.exp(-sum(case["logprobs"]) / len(case["logprobs"]))
 
 
 def convert(golden, out):
@@ -57,6 +74,9 @@ def main():
             return 77
     with open(cases, encoding="utf-8") as f:
         golden = json.load(f)
+    share = int(os.environ.get("KVD_GOLDEN_SHARE", "100"))
+    if share < 100:
+        shorten(golden, share)
     with tempfile.NamedTemporaryFile("w", suffix=".golden") as out:
         convert(golden, out)
         out.flush()
