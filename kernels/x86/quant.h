@@ -4,6 +4,7 @@
  * lanes8.h or lanes16.h, one of which is included first, and of what the includer defines:
  *   butterfly(x, l)              x with each pair of lanes l apart, l < LANES, replaced by sum
  *                                and difference
+ *   flip(x, bits)                x with the sign changed of each lane whose bit is set
  *   not_finite(x)                not 0 where a lane is infinite or NaN
  *   store_every_4th(dst, c, i, n)   STORE_CODES bytes of c, n at most, to dst[i], dst[4 + i] ..,
  *                                writing nothing else
@@ -27,16 +28,24 @@ static const uint8_t flips[KV_HEAD_DIM_MAX / 8] = {
 	0xa4, 0x7b, 0x11, 0xd1, 0x87, 0x85, 0x78, 0x88, 0x2d, 0x23,
 };
 
+INLINE __m256 flip_8(__m256 x, uint32_t bits)
+{
+	__m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+	__m256i on = _mm256_and_si256(_mm256_set1_epi32((int)bits), bit);
+	__m256i sign = _mm256_slli_epi32(_mm256_cmpeq_epi32(on, bit), 31);
+
+	return _mm256_xor_ps(x, _mm256_castsi256_ps(sign));
+}
+
+/* In vectors as wide as those that rotate_piece() loads next, where there is room. */
 INLINE void flip_signs(float *x, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i += 8) {
-		__m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-		__m256i on = _mm256_and_si256(_mm256_set1_epi32(flips[i / 8]), bit);
-		__m256i sign = _mm256_slli_epi32(_mm256_cmpeq_epi32(on, bit), 31);
+	uint32_t i = 0;
 
-		_mm256_storeu_ps(x + i, _mm256_xor_ps(_mm256_loadu_ps(x + i),
-						      _mm256_castsi256_ps(sign)));
-	}
+	for (; i + LANES <= n; i += LANES)
+		store_f(x + i, flip(load_f(x + i), flips + i / 8));
+	for (; i < n; i += 8)
+		_mm256_storeu_ps(x + i, flip_8(_mm256_loadu_ps(x + i), flips[i / 8]));
 }
 
 INLINE __m256 butterfly_8(__m256 x, int l)

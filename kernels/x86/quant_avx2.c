@@ -4,10 +4,16 @@
 #include "kernels/x86/x86.h"
 
 INLINE __m256 butterfly_8(__m256 x, int l);
+INLINE __m256 flip_8(__m256 x, uint32_t bits);
 
 INLINE vfloat butterfly(vfloat x, int l)
 {
 	return butterfly_8(x, l);
+}
+
+INLINE vfloat flip(vfloat x, const uint8_t *bits)
+{
+	return flip_8(x, bits[0]);
 }
 
 INLINE uint32_t not_finite(vfloat x)

@@ -14,6 +14,15 @@ INLINE vfloat butterfly(vfloat x, int l)
 	return _mm512_mask_sub_ps(_mm512_add_ps(x, p), upper, p, x);
 }
 
+INLINE vfloat flip(vfloat x, const uint8_t *bits)
+{
+	__mmask16 mask = (__mmask16)(bits[0] | bits[1] << 8);
+	__m512i v = _mm512_castps_si512(x);
+
+	return _mm512_castsi512_ps(
+		_mm512_mask_xor_epi32(v, mask, v, _mm512_set1_epi32(INT32_MIN)));
+}
+
 INLINE uint32_t not_finite(vfloat x)
 {
 	/* Quiet NaN, both infinities, signalling NaN. */
