@@ -77,12 +77,12 @@ def compare(what, cold, answers):
 
 @limit(1800)
 def test_hits_have_the_bits_of_a_cold_run():
-    """Two thousand requests for each pool against eight hundred that each ran alone, on a
+    """Five thousand requests for each pool against eight hundred that each ran alone, on a
     daemon that shares nothing (cases 1, 2, 6)."""
     kinds = rounds(800)
     # what, options, requests for each hundred kinds, window, cancels
     runs = [
-        ("many at once", {"scheduler.max_num_seqs": 16}, 100, 24, 0),
+        ("many at once", {"scheduler.max_num_seqs": 16}, 475, 24, 0),
         ("a full pool", {"cache.kv_cache_memory": "1M", "scheduler.max_num_seqs": 24,
                          "scheduler.max_num_batched_tokens": 64}, 100, 40, 10),
         ("odd chunks", {"cache.kv_cache_memory": "2M", "scheduler.max_num_seqs": 7,
