@@ -132,7 +132,10 @@ void doctor_find_daemon(struct doctor *doctor)
 	unsigned n = 0;
 	DIR *dir;
 
-	if (pid > 0 && is_kvd(doctor, pid)) {
+	doctor->pid = 0;
+	if (pid <= 0) /* nobody listens: a kvd elsewhere is not the one asked for */
+		return;
+	if (is_kvd(doctor, pid)) {
 		doctor->pid = pid;
 		return;
 	}
