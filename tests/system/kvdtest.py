@@ -60,10 +60,11 @@ def rounds(full):
 
 
 def grace():
-    """A second for the daemon to tidy up; longer where others keep the machine busy, or
-    where sanitizers slow the step down that is in flight."""
+    """How long to wait for the daemon to tidy up, in seconds. It should take less than one;
+    tests print what it took. The limit allows for a step in flight on a machine that others
+    keep busy, which the load average tells late, and for sanitizers."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return max(1.0, load) * (5 if SANITIZED else 1)
+    return max(5.0, 2 * load) * (5 if SANITIZED else 1)
 
 
 def until(condition, timeout, what):
