@@ -353,6 +353,9 @@ def run(scope, timeout=300):
     wanted = sys.argv[1:]
     tests = [(name, fn) for name, fn in scope.items()
              if name.startswith("test_") and callable(fn) and (not wanted or name in wanted)]
+    unknown = set(wanted) - {name for name, _ in tests}
+    if unknown:
+        sys.exit(f"no such test: {' '.join(sorted(unknown))}")
     for path in (KVD, KVCTL):
         if not os.access(path, os.X_OK):
             print(f"1..0 # SKIP {path} is not built")

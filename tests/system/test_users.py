@@ -45,7 +45,8 @@ def test_users_see_their_own_clients():
         child = d.spawn_generate(prose(20, 1), tokens=300, temperature=1, **ALICE)
         until(lambda: any(c["uid"] == 61001 for c in d.clients()), 10, "root sees the client")
         mine = json.loads(d.kvctl("clients", "--json", **BOB).stdout)["clients"]
-        assert all(c["uid"] == 61002 for c in mine), f"another user's clients are shown: {mine}"
+        assert mine and all(c["uid"] == 61002 for c in mine), \
+            f"another user's clients are shown: {mine}"
         d.answer(child)
 
 
@@ -201,7 +202,7 @@ def test_limits_hurt_their_owner_only():
         short = d.generate("One two three", tokens=200, **ALICE)
         assert short["prompt_tokens"] + len(short["tokens"]) <= 4 * 16 + 1, "beyond max_blocks"
         users = json.loads(d.kvctl("cache", "quota", "--json").stdout)["users"]
-        assert all(u["blocks"] == 0 for u in users), f"blocks are charged at rest: {users}"
+        assert users and all(u["blocks"] == 0 for u in users), f"blocks are charged at rest: {users}"
         d.kvctl("cache", "quota", "--user", "61001", "--max-blocks", "0", status=PERMISSION,
                 **ALICE)
         d.kvctl("cache", "quota", "--user", "61001", "--max-blocks", "0", status=OK)
