@@ -31,11 +31,16 @@ bool config_domain_section(const char *section, const char **ret_name)
 
 static struct config_domain *domain_find(struct config *config, const char *name)
 {
-	struct config_domain *grown, *domain;
-
 	for (uint32_t i = 0; i < config->n_domains; i++)
 		if (strcmp(config->domains[i].name, name) == 0)
 			return &config->domains[i];
+	return NULL;
+}
+
+static struct config_domain *domain_add(struct config *config, const char *name)
+{
+	struct config_domain *grown, *domain;
+
 	grown = reallocarray(config->domains, config->n_domains + 1, sizeof(*grown));
 	if (!grown)
 		return NULL;
@@ -88,12 +93,14 @@ int config_domain_set(struct config *config, const char *where, const char *name
 	char **list = NULL;
 	int r;
 
-	if (config->n_domains >= CONFIG_MAX_DOMAINS) {
+	domain = domain_find(config, name);
+	if (!domain && config->n_domains >= CONFIG_MAX_DOMAINS) {
 		config_report_error(report, where, "more than %d domains",
 				    CONFIG_MAX_DOMAINS);
 		return 1;
 	}
-	domain = domain_find(config, name);
+	if (!domain)
+		domain = domain_add(config, name);
 	if (!domain)
 		return -ENOMEM;
 	if (strcmp(key, "users") == 0)

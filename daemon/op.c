@@ -131,6 +131,8 @@ struct op *op_free(struct op *op)
 	if (op->kept)
 		explicit_bzero(op->kept, op->n_kept * sizeof(*op->kept));
 	free(op->kept);
+	if (op->scores) /* the prompt's ids stand in it */
+		explicit_bzero(op->scores, (size_t)op->n_tokens * 8);
 	free(op->scores);
 	free(op);
 	return NULL;

@@ -56,6 +56,7 @@ struct op_group {
  * struct op - one operation in flight
  * @ring:      where its CQEs go; NULL once detached
  * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
+ * @salt:      of GENERATE, or of the parent of a FORK
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
@@ -81,6 +82,7 @@ struct op {
 	uint8_t index;
 	struct op_group *group;
 	uint32_t seq_id;
+	uint64_t salt;
 	int32_t *kept;
 	uint32_t n_kept;
 	uint32_t cap_kept;

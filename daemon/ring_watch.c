@@ -140,11 +140,13 @@ static bool ring_watch_take(struct session_ring *ring, uint64_t *budget)
 
 	for (unsigned i = 0; i < RING_WATCH_BATCH && *budget; i++) {
 		struct kvd_sqe sqe;
+		uint64_t bytes;
 
 		switch (ring_daemon_take(&ring->ring, &sqe)) {
 		case RING_OK:
 			any = true;
-			*budget -= sqe.in_len < *budget ? sqe.in_len : *budget;
+			bytes = (uint64_t)sqe.in_len + sqe.params_len;
+			*budget -= bytes < *budget ? bytes : *budget;
 			ring_watch_dirty(ring);
 			submit_sqe(ring, &sqe, loop_now(sessions->loop));
 			if (ring->session->state == SESSION_CLOSING)

@@ -52,7 +52,7 @@ void session_ring_keep(struct session_ring *ring, struct op *op)
 	if (ring->n_kept == KVD_MAX_KEPT)
 		kept_remove(ring, 0);
 	ring->kept[ring->n_kept++] =
-		(struct session_kept){op->user_data, op->kept, op->n_kept};
+		(struct session_kept){op->user_data, op->salt, op->kept, op->n_kept};
 	op->kept = NULL;
 	op->n_kept = op->cap_kept = 0;
 }

@@ -44,6 +44,7 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
 /* An ended sequence whose tokens a ring keeps for FORK. */
 struct session_kept {
 	uint64_t user_data;
+	uint64_t salt;
 	int32_t *tokens;
 	uint32_t n_tokens;
 };

@@ -138,6 +138,7 @@ static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
 
 		if (!other)
 			return -ENOMEM;
+		other->salt = op->salt;
 		r = emit_init(&other->emit, stops, params->n_stop);
 		desc->sample.seed = params->seed + i;
 		if (!r)
@@ -145,12 +146,14 @@ static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
 		if (r) {
 			op->engine->n_failed++;
 			op_end(other, r, &usage, op->taken_ns);
-			if (op_flush(other))
-				continue;
+			op_flush(other);
 		}
 	}
 	return 0;
 }
+
+/* Bytes of parameters, those of a later ABI too, with all stop strings. */
+#define PARAMS_MAX (4096 + KVD_MAX_STOP * (4 + KVD_MAX_STOP_LEN))
 
 /* Parameters of GENERATE and FORK; *@ret_copy holds the stop strings. */
 static int32_t read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
@@ -158,6 +161,9 @@ static int32_t read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_
 {
 	int32_t r;
 
+	*ret_copy = NULL;
+	if (sqe->params_len > PARAMS_MAX)
+		return -EINVAL;
 	r = copy_in(op->ring, sqe->params_off, sqe->params_len, ret_copy);
 	if (!r)
 		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
@@ -224,7 +230,8 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
-		describe_salt(op, params.salt, &salt, &desc);
+		op->salt = params.salt;
+		describe_salt(op, op->salt, &salt, &desc);
 		r = engine_add(op->engine, op, &desc, ret_detail);
 		if (!r)
 			r = submit_siblings(op, sqe, &params, stops, &desc);
@@ -324,7 +331,9 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
-		describe_salt(op, params.salt, &salt, &desc);
+		/* A branch shares with whom its parent does, also after its end. */
+		op->salt = parent ? parent->salt : kept ? kept->salt : 0;
+		describe_salt(op, op->salt, &salt, &desc);
 		if (parent)
 			r = fork_running(op, parent, params.fork_at, &desc, ret_detail);
 		else if (kept)

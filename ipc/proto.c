@@ -57,9 +57,10 @@ size_t utf8_valid_len(const void *s, size_t len)
 	return i;
 }
 
-static bool is_control(uint8_t c)
+/* C0, DEL, and C1 (two bytes in UTF-8), which some terminals obey. @s is valid UTF-8. */
+static bool is_control(const uint8_t *s)
 {
-	return c < 0x20 || c == 0x7f;
+	return s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && s[1] < 0xa0);
 }
 
 /* A fixed field from the wire: terminated, printable, nothing behind the end. */
@@ -70,7 +71,7 @@ static bool string_ok(const char *s, size_t size)
 	if (len == size || utf8_valid_len(s, len) != len)
 		return false;
 	for (i = 0; i < len; i++)
-		if (is_control((uint8_t)s[i]))
+		if (is_control((const uint8_t *)s + i))
 			return false;
 	for (; i < size; i++)
 		if (s[i] != 0)
@@ -88,9 +89,9 @@ void proto_set_string(char *dst, size_t size, const char *src)
 		n = utf8_char_len(s, len);
 		if (at + (n ? n : 1) > size - 1)
 			break;
-		if (n == 0 || is_control(s[0])) {
+		if (n == 0 || is_control(s)) {
 			dst[at++] = '?';
-			n = 1;
+			n = n ? n : 1;
 		} else {
 			memcpy(dst + at, s, n);
 			at += n;

@@ -50,6 +50,9 @@ void request_free(struct request *request)
 		return;
 	seq_deinit(&request->table);
 	free(request->chain.keys);
+	if (request->tokens)
+		explicit_bzero(request->tokens,
+			       request->n_tokens * sizeof(*request->tokens));
 	free(request->tokens);
 	free(request);
 }

@@ -307,6 +307,7 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 		c = room_check(sched, ret_refusal);
 	if (!c)
 		c = add_request(sched, &whole, &parent->chain.root, now_ns, &r);
+	explicit_bzero(tokens, (size_t)whole.n_tokens * sizeof(*tokens));
 	free(tokens);
 	if (c)
 		return c;

@@ -190,6 +190,30 @@ static void several(const uint32_t *tokens, uint32_t n)
 	printf("branch: 5 sequences of one request\n");
 }
 
+/* A branch of a salted sequence, also of an ended one, does not open it to those without. */
+static void salted(const uint32_t *tokens, uint32_t n)
+{
+	struct kvc_gen_opts o = options();
+	uint32_t back[MAX_TOKENS];
+
+	for (uint32_t i = 0; i < n; i++)
+		back[i] = tokens[n - 1 - i];
+	o.salt = UINT64_C(0x5a17) << 32;
+	o.gen_flags |= KVD_GEN_KEEP;
+	begin(0, back, n, &o);
+	finish(0);
+	fork_at(1, 0, 0, NULL, 0, options());
+	finish(1);
+	check(answers[1][0].res > 0, "a branch of a salted sequence", answers[1][0].res,
+	      0);
+	o = options();
+	begin(2, back, n, &o);
+	finish(2);
+	check(answers[2][0].n_cached == 0, "a hit on a salted sequence",
+	      (long)answers[2][0].n_cached, 0);
+	printf("branch: salted\n");
+}
+
 static void refusals(const uint32_t *tokens, uint32_t n)
 {
 	struct kvc_gen_opts o = options();
@@ -227,6 +251,7 @@ int main(void)
 	branches(tokens, (uint32_t)n, 0);
 	branches(tokens, (uint32_t)n, 1);
 	several(tokens, (uint32_t)n);
+	salted(tokens, (uint32_t)n);
 	refusals(tokens, (uint32_t)n);
 	check(!kvc_stats(client, &stats), "statistics", 0, 0);
 	check(stats.blocks_active == 0, "blocks held at the end",

@@ -132,6 +132,8 @@ START_TEST(names)
 	}
 	proto_set_string(out, sizeof(out), "a\nb\xff€€");
 	ck_assert_str_eq(out, "a?b?€");
+	proto_set_string(out, sizeof(out), "\xc2\x9b\xc2\xa0z"); /* CSI, no-break space */
+	ck_assert_str_eq(out, "?\xc2\xa0z");
 	proto_set_string(out, sizeof(out), "1234567890");
 	ck_assert_str_eq(out, "1234567");
 	ck_assert_uint_eq(utf8_valid_len("ab\xc3\xa9\xc3", 5), 4);
