@@ -12,7 +12,7 @@ $KVD_MODEL (default: the cache folder that ./dev fills).
   text     HEX n id*n n id*n logprob*n margin*n     prompt text, prompt, answer
   score    perplexity n id*n logprob*(n-1)
 
-KVD_GOLDEN_SHARE=n takes the first n per cent only: of the cases, and of each scored text.
+KVD_GOLDEN_SHARE=n takes the first n per cent only of each answer and each scored text.
 """
 import json
 import math
@@ -35,13 +35,14 @@ def hexed(text):
 
 
 def shorten(golden, share):
-    """The first cases of each kind, and the first tokens of each scored text."""
+    """All cases, of each answer and each scored text the first tokens."""
     def first(items):
         return items[:math.ceil(len(items) * share / 100)]
 
-    golden["tokenize"] = first(golden["tokenize"])
     for kind in ("chat", "text"):
-        golden["generate"][kind] = first(golden["generate"][kind])
+        for case in golden["generate"][kind]:
+            for name in ("tokens", "logprobs", "margins"):
+                case[name] = first(case[name])
     for case in golden["score"]:
         case["tokens"] = first(case["tokens"])
         case["logprobs"] = case["logprobs"][:len(case["tokens"]) - 1]
