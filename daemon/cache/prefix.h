@@ -64,6 +64,7 @@ enum {
  * @n_children: nodes whose parent this is
  * @next, @prev: neighbours in the hash bucket, BLOCK_NONE at the ends
  * @held: an administrator holds the prefix that ends here
+ * @mark: what the flush in hand does with it
  */
 struct prefix_node {
 	struct prefix_key key;
@@ -73,6 +74,7 @@ struct prefix_node {
 	uint32_t next;
 	uint32_t prev;
 	bool held;
+	uint8_t mark;
 };
 
 /**

@@ -99,25 +99,48 @@ struct flush {
 	uint32_t domain;
 };
 
-/* Parents that the flush has unlinked are still written in their children's nodes. */
-static bool flush_wants(const struct prefix_index *index, const struct flush *flush,
-			uint32_t id)
+enum { MARK_NONE, MARK_KEEP, MARK_FLUSH };
+
+/* Return: 1 when the flush takes the block, 0 when not, -1: whatever becomes of its parent. */
+static int flush_decides(const struct prefix_index *index, const struct flush *flush,
+			 uint32_t id)
 {
+	uint32_t parent = index->nodes[id].parent;
+
 	if (flush->all)
-		return true;
-	if (flush->below != BLOCK_NONE) {
-		while (id != BLOCK_NONE && id != flush->below)
-			id = index->nodes[id].parent;
-		return id != BLOCK_NONE;
-	}
+		return 1;
+	if (flush->below != BLOCK_NONE)
+		return id == flush->below ? 1 : parent == BLOCK_NONE ? 0 : -1;
 	if (block_pool_get(index->pool, id)->domain == flush->domain)
-		return true;
-	if (flush->domain != PREFIX_DOMAIN_PUBLIC)
-		return false;
+		return 1;
+	if (flush->domain != PREFIX_DOMAIN_PUBLIC || parent == BLOCK_NONE)
+		return 0;
 	/* what others have below a block must not stay when the block goes */
-	while (id != BLOCK_NONE && !node_is_public(index, id))
-		id = index->nodes[id].parent;
-	return id != BLOCK_NONE && !block_pool_get(index->pool, id)->pins;
+	if (node_is_public(index, parent))
+		return !block_pool_get(index->pool, parent)->pins;
+	return -1;
+}
+
+/* Marks all indexed blocks before any is unlinked; each chain is walked once. */
+static void flush_mark(struct prefix_index *index, const struct flush *flush)
+{
+	struct prefix_node *nodes = index->nodes;
+
+	for (uint32_t i = 0; i < index->pool->n_blocks; i++)
+		nodes[i].mark = MARK_NONE;
+	for (uint32_t i = 0; i < index->pool->n_blocks; i++) {
+		uint32_t at = i, mark;
+		int wants = -1;
+
+		if (!block_pool_get(index->pool, i)->indexed)
+			continue;
+		while (!nodes[at].mark && (wants = flush_decides(index, flush, at)) < 0)
+			at = nodes[at].parent;
+		mark = nodes[at].mark ? nodes[at].mark : wants ? MARK_FLUSH : MARK_KEEP;
+		for (uint32_t j = i; j != at; j = nodes[j].parent)
+			nodes[j].mark = (uint8_t)mark;
+		nodes[at].mark = (uint8_t)mark;
+	}
 }
 
 static void flush_block(struct prefix_index *index, uint32_t id,
@@ -142,13 +165,15 @@ static void flush(struct prefix_index *index, const struct flush *flush,
 	const struct block_pool *pool = index->pool;
 	struct prefix_flush_result result = {0};
 
+	flush_mark(index, flush);
 	for (uint32_t i = 0; i < pool->n_blocks; i++)
-		if (block_pool_get(pool, i)->indexed && flush_wants(index, flush, i))
+		if (block_pool_get(pool, i)->indexed &&
+		    index->nodes[i].mark == MARK_FLUSH)
 			flush_block(index, i, &result);
 	for (uint32_t i = 0; i < pool->n_blocks; i++) {
 		const struct block *b = block_pool_get(pool, i);
 
-		if (b->indexed && !b->pins && flush_wants(index, flush, i))
+		if (b->indexed && !b->pins && index->nodes[i].mark == MARK_FLUSH)
 			result.remaining++;
 	}
 	*ret_result = result;
