@@ -260,7 +260,7 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 		      uint32_t *cursor32, uint16_t type, uint16_t reply, void *ret,
 		      size_t size, size_t cap)
 {
-	uint64_t next = 0;
+	uint64_t next = 0, last;
 	size_t total = 0;
 	int rc, n;
 
@@ -268,6 +268,7 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 	if (rc < 0)
 		return rc;
 	do {
+		last = next;
 		pthread_mutex_lock(&c->ctl_lock);
 		rc = ctl_call_locked(c, msg, len, type, reply, NULL);
 		n = rc < 0 ? rc
@@ -278,7 +279,8 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 		pthread_mutex_unlock(&c->ctl_lock);
 		if (rc < 0)
 			return rc;
-		if (n < 0)
+		/* cursors rise, or this would never end */
+		if (n < 0 || (next != 0 && next <= last))
 			return kvc_fail_status(KVD_E_PROTO, 0);
 		total += (size_t)n;
 		if (cursor)

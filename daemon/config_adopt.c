@@ -38,6 +38,21 @@ bool config_value_equal(const struct config_key *key, const void *a, const void 
 	return memcmp(a, b, value_size(key)) == 0;
 }
 
+static bool domains_equal(const struct config *a, const struct config *b)
+{
+	if (a->n_domains != b->n_domains)
+		return false;
+	for (uint32_t i = 0; i < a->n_domains; i++) {
+		const struct config_domain *x = &a->domains[i], *y = &b->domains[i];
+
+		if (strcmp(x->name, y->name) != 0 || strcmp(x->users, y->users) != 0 ||
+		    strcmp(x->groups, y->groups) != 0 || x->quota_set != y->quota_set ||
+		    memcmp(&x->quota, &y->quota, sizeof(x->quota)) != 0)
+			return false;
+	}
+	return true;
+}
+
 unsigned int config_adopt(struct config *config, const struct config *fresh, char *later,
 			  size_t later_size)
 {
@@ -63,5 +78,7 @@ unsigned int config_adopt(struct config *config, const struct config *fresh, cha
 						 key->section, key->name);
 		}
 	}
+	if (!domains_equal(config, fresh) && used < later_size)
+		snprintf(later + used, later_size - used, "%s[domain]", used ? ", " : "");
 	return n_adopted;
 }

@@ -27,7 +27,7 @@ static void set_quota(struct user *user, uint32_t set, const struct kvd_quota *q
 		user->max_connections = quota->max_connections;
 	if (set & KVD_QUOTA_ARENA)
 		user->max_arena = quota->max_arena;
-	user->is_set = true;
+	user->set |= set;
 }
 
 static void describe_user(const struct sessions *sessions, const struct user *user,

@@ -9,6 +9,7 @@
 
 #include "daemon/engine.h"
 #include "daemon/log.h"
+#include "daemon/monitor.h"
 #include "daemon/msgid.h"
 #include "daemon/session.h"
 #include "ipc/proto.h"
@@ -173,11 +174,15 @@ void control_prefix(struct session *session, const struct proto_request *request
 	}
 	for (uint32_t id = block; id != BLOCK_NONE; id = engine->index.nodes[id].parent)
 		msg.tokens += engine->index.block_tokens;
-	if (flush)
+	if (flush) {
 		engine_flush_prefix(engine, block, ask->flags & KVD_PREFIX_TREE,
 				    &msg.counts);
-	else if (pin(session, request, block))
+		monitor_session(session,
+				(struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						   .blocks = msg.counts.flushed_blocks});
+	} else if (pin(session, request, block)) {
 		return;
+	}
 	engine_kick(engine);
 	log_done(session, ask->action, msg.tokens, &msg.counts);
 	proto_hdr_init(&msg.hdr, KVD_MSG_PREFIX_REPLY, sizeof(msg), request->hdr.tag, 0);

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <kvd/proto.h>
+
 #include "daemon/config.h"
 
 /* Groups of a peer that are looked at; the kernel knows no more of one process. */
@@ -179,18 +181,16 @@ static void set_domain(const struct users *users, struct user *user, const gid_t
 #undef OWN
 		break;
 	}
-	if (user->is_set)
-		return;
-	user->quota = (struct sched_quota){
-		.min_blocks = q.guaranteed_blocks,
-		.max_blocks = q.max_blocks,
-		.max_running = q.max_running,
-		.max_waiting = q.max_waiting,
-	};
-	user->max_connections = q.max_connections
-					? q.max_connections
-					: users->config->daemon.max_clients_per_uid;
-	user->max_arena = q.max_arena;
+	if (!q.max_connections)
+		q.max_connections = users->config->daemon.max_clients_per_uid;
+#define TAKE(bit, to, from) to = user->set & KVD_QUOTA_##bit ? to : q.from
+	TAKE(GUARANTEED, user->quota.min_blocks, guaranteed_blocks);
+	TAKE(BLOCKS, user->quota.max_blocks, max_blocks);
+	TAKE(RUNNING, user->quota.max_running, max_running);
+	TAKE(WAITING, user->quota.max_waiting, max_waiting);
+	TAKE(CONNECTIONS, user->max_connections, max_connections);
+	TAKE(ARENA, user->max_arena, max_arena);
+#undef TAKE
 }
 
 static struct user *user_find(const struct users *users, uid_t uid)
@@ -222,7 +222,7 @@ static void user_put(struct users *users, struct user *user)
 {
 	struct user **at = &users->list;
 
-	if (user->n_connections || user->is_set)
+	if (user->n_connections || user->set)
 		return;
 	assert(!user->arena_bytes);
 	while (*at != user)

@@ -38,7 +38,8 @@ struct config_domain;
  * @quota: what the scheduler enforces
  * @max_connections, @max_arena: what sessions enforce; 0: no limit
  * @n_connections, @arena_bytes: charged now
- * @is_set: an administrator set its limits; they stay while nobody is connected
+ * @set: KVD_QUOTA_* of the limits that an administrator set; they stay as they are, also
+ *	while nobody is connected
  */
 struct user {
 	struct user *next;
@@ -50,7 +51,7 @@ struct user {
 	uint64_t max_arena;
 	uint32_t n_connections;
 	uint64_t arena_bytes;
-	bool is_set;
+	uint32_t set;
 };
 
 /* A domain of the configuration with its members resolved. */

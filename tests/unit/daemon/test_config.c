@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Keys, values, mistakes, and the documents that list the keys. */
 #include "daemon/config.h"
+#include "daemon/config_keys.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -254,7 +255,34 @@ START_TEST(adopting_what_may_change)
 	/* Again: the ones are the same now, the others still differ; cut to fit. */
 	ck_assert_uint_eq(config_adopt(&config, &fresh, later, 13), 0);
 	ck_assert_str_eq(later, "[model] path");
+	/* a domain, which takes effect at the next start as well */
+	ck_assert_int_eq(
+		config_domain_set(&fresh, "here", "lab", "users", "1001", &got.report),
+		0);
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 0);
+	ck_assert_str_eq(later, "[model] path, [cpu] affinity, [domain]");
 	config_deinit(&fresh);
+}
+END_TEST
+
+START_TEST(the_last_domain_takes_all_its_keys)
+{
+	char name[16];
+
+	for (int i = 0; i < CONFIG_MAX_DOMAINS; i++) {
+		snprintf(name, sizeof(name), "d%d", i);
+		ck_assert_int_eq(config_domain_set(&config, "here", name, "users", "1",
+						   &got.report),
+				 0);
+		ck_assert_int_eq(config_domain_set(&config, "here", name, "max_blocks",
+						   "5", &got.report),
+				 0);
+	}
+	ck_assert_uint_eq(config.n_domains, CONFIG_MAX_DOMAINS);
+	ck_assert_str_eq(got.text, "");
+	ck_assert_int_eq(
+		config_domain_set(&config, "here", "more", "users", "1", &got.report), 1);
+	ck_assert_ptr_nonnull(strstr(got.text, "more than 32 domains"));
 }
 END_TEST
 
@@ -486,6 +514,7 @@ int main(void)
 	tcase_add_test(tcase, options);
 	tcase_add_test(tcase, adopting_what_may_change);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
+	tcase_add_test(tcase, the_last_domain_takes_all_its_keys);
 	tcase_add_test(tcase, kv_cache_dtype);
 	tcase_add_test(tcase, shipped_file_covers_the_table);
 	tcase_add_test(tcase, help_is_the_shipped_file);

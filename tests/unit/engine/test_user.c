@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <kvd/proto.h>
+
 #include "daemon/config.h"
 #include "tests/unit/failing_alloc.h"
 
@@ -131,11 +133,13 @@ START_TEST(members_share_a_domain)
 	ck_assert_int_eq(user_charge_arena(b, 1 << 20), 0);
 	user_uncharge_arena(b, 8000 + (1 << 20));
 	user_uncharge_arena(a, 8192);
-	/* what an administrator set stays */
-	b->is_set = true;
+	/* what an administrator set stays, and the rest is the domain's */
+	b->set = KVD_QUOTA_BLOCKS;
 	b->quota.max_blocks = 77;
 	user_disconnect(&users, b);
-	ck_assert_uint_eq(connect_uid(1002, 2001)->quota.max_blocks, 77);
+	b = connect_uid(1002, 2001);
+	ck_assert_uint_eq(b->quota.max_blocks, 77);
+	ck_assert_uint_eq(b->max_arena, 8192);
 }
 END_TEST
 
