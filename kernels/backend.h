@@ -226,7 +226,8 @@ struct kv_backend {
 	/* Copy whole blocks, in array order (copy on write, forks). */
 	int (*copy_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const struct kv_block_copy *copies, uint32_t n_copies);
-	/* Copy whole tail slots, in array order (forks inside a block). -ENOTSUP where the
+	/* Copy whole tail slots, in array order (forks inside a block; the
+	 * daemon computes those rows again instead). -ENOTSUP where the
 	 * layout needs none. */
 	int (*copy_tails)(struct kv_stream *st, struct kv_pool *pool,
 			  const struct kv_block_copy *copies, uint32_t n_copies);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How keys and values lie in a pool block. This module owns the names of the KV formats
- * and every offset inside a block; nothing else computes one. It is pure arithmetic, may
- * be called from any thread, relies on libc only, and touches no memory but its arguments.
+ * and where each plane lies in a block. The order inside a code plane, drawn below, is also
+ * kv_*_index(), for those who read single values; kernels write it out. It is pure
+ * arithmetic, may be called from any thread, relies on libc only, and touches no memory but
+ * its arguments.
  *
  * One block holds block_tokens (T) consecutive positions of one sequence, for all layers:
  *

@@ -4,7 +4,7 @@
  * dequantization of each. Owns no memory, may be called from any thread, relies on libc
  * only. It does not read model files: a loader maps its own type numbers to these.
  *
- * A row of k elements is k / block elements groups of a fixed byte size; k must be a
+ * A row of k elements is k / group groups of a fixed byte size; k must be a
  * multiple of the group. Layouts and formulas stand beside each type in wtype.c.
  */
 #ifndef KVD_KERNELS_WTYPE_H

@@ -275,7 +275,8 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 					.n_heads = p->n_heads,
 					.scale = 1.0f / sqrtf((float)p->head_dim)});
 		if (!ret && i + 1 == p->n_layers && plan->n_outputs < m) {
-			/* h and qkv are free now; x moves over its own lower rows. */
+			/* h and qkv are free now and take the rows that go on; x and h
+			 * change places. */
 			m = plan->n_outputs;
 			ret = be->gather_rows(r->stream, r->x, d, r->rows, r->h, d, m,
 					      p->d_model);

@@ -13,8 +13,8 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu_features.h"
 
-/* Stepped when any op's definition in ops.h changes, since cached blocks then differ. The
- * bundle is not part of it: all bundles give the same bits. */
+/* Stepped when an op's definition in ops.h differs from that of the last release, since
+ * kept blocks then differ. The bundle is not part of it: all bundles give the same bits. */
 #define ARITHMETIC_VERSION 1
 
 int scratch_reserve(struct scratch *s, size_t size)

@@ -141,7 +141,8 @@ void kv_write_end(struct kv_stream *st, const struct kv_pool *pool, uint32_t lay
  * tail_plane_bytes on. */
 uint16_t *own_planes(const struct kv_stream *st, const struct kv_pool *pool,
 		     uint32_t layer, uint32_t entry, uint32_t pos, uint32_t kv_head);
-/* Has kv_write_end() been called for this batch and layer? */
+/* Do own_planes() of this batch lead to this layer? Kept blocks are those of the layer that
+ * kv_write_begin() named last; without any, all layers lie in the slots. */
 bool own_ready(const struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
 
 /* Ops with their own files; see backend.h. */

@@ -282,8 +282,5 @@ void kv_write_end(struct kv_stream *st, const struct kv_pool *pool, uint32_t lay
 
 	if (!kv_layout_needs_tail(&pool->layout))
 		return;
-	if (st->own.n_full == 1)
-		pack_unit(&job, 0, 0);
-	else
-		threads_run(st->dev->threads, pack_unit, &job, st->own.n_full);
+	threads_run(st->dev->threads, pack_unit, &job, st->own.n_full);
 }
