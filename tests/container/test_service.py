@@ -332,6 +332,8 @@ def test_reload():
     machine.write(CONFIG, "[daemon]\nlog_level = debug\nmax_clients = 1\n"
                           "[cache]\nkv_cache_memory = 100M\n")
     systemctl("reload", "kvd")
+    # the command ends when the signal is sent
+    until(lambda: entries(since, CONFIG_RELOADED), 10, "the reload is logged")
     one_entry(since, CONFIG_RELOADED, "[cache] kv_cache_memory")
     equal(main_pid(), pid, "process after the reload")
     holder = machine.spawn("kvctl", "latency", "--count", "100", "--interval", "200",
@@ -353,7 +355,9 @@ def test_reload():
     equal((main_pid(), show("ActiveState")), (pid, "active"), "daemon after a bad reload")
     one_entry(since, CONFIG_BAD, "60-test.conf:2")
     machine.run("rm", CONFIG)
+    since = cursor()
     systemctl("reload", "kvd")
+    until(lambda: entries(since, CONFIG_RELOADED), 10, "the second reload is logged")
     answers("bob")
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What the code offers has its entry in the manual: kvctl's verbs and options, the keys
-# of the configuration, opcodes and functions. Each set is read from the one table in the
+# of the configuration, opcodes, messages and functions. Each set is read from the one table in the
 # code that defines it.
 # usage: test-docs.sh SOURCE_ROOT
 set -eu
@@ -49,6 +49,12 @@ if kvctl:
 abi = read("ipc", "include", "kvd", "abi.h")
 if abi and os.path.exists(os.path.join(root, "docs", "man", "kvd-abi.7.scd")):
     check("opcode", set(re.findall(r"\b(KVD_OP_[A-Z_]+[A-Z])\b\s*=?\s*\d", abi)),
+          "kvd-abi.7.scd")
+proto = read("ipc", "include", "kvd", "proto.h")
+if proto and os.path.exists(os.path.join(root, "docs", "man", "kvd-abi.7.scd")):
+    # Each request has a heading of its own, "NAME (number)".
+    check("message", {f"{name} ({number})" for name, number in
+                      re.findall(r"\bKVD_MSG_([A-Z_]+) = (\d+)\b", proto)},
           "kvd-abi.7.scd")
 config = read("daemon", "config_keys.c")
 if config and os.path.exists(os.path.join(root, "docs", "man", "kvd.conf.5.scd")):

@@ -55,7 +55,7 @@ class Neighbour:
 
 def at_rest(d):
     """Statistics once kvctl is the only client, and descriptors after it has left too."""
-    stats = until(lambda: (lambda s: s if s["clients"] == 1 else None)(d.stats()), 5,
+    stats = until(lambda: (lambda s: s if s["clients"] == 1 else None)(d.stats()), grace(),
                   "all clients but kvctl are gone")
     # The daemon may still be closing the connection of that kvctl.
     n_fds = min(d.n_fds() for _ in range(10) if not time.sleep(0.03))
