@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/model/gguf.h"
+#include "ipc/proto.h"
 #include "kernels/format.h"
 
 enum { EXIT_BAD_USAGE = 2, MAX_BATCH = 1 << 20, MAX_CONTEXT = 1 << 30 };
@@ -124,6 +125,7 @@ static int read_heads(const struct gguf *gguf, const char *key, uint32_t *ret,
 static int read_model(struct question *q)
 {
 	struct gguf_str arch = {0}, name = {0};
+	char text[sizeof(q->name)];
 	uint32_t width = 0, context = 0;
 	struct gguf_error why = {""};
 	struct gguf *gguf;
@@ -136,11 +138,13 @@ static int read_model(struct question *q)
 	r = gguf_get_str(gguf, "general.architecture", &arch, &why);
 	if (r == 1 || arch.len > 32)
 		r = gguf_fail(&why, gguf, -EINVAL, "general.architecture is missing");
-	if (!r && gguf_get_str(gguf, "general.name", &name, &why) == 0)
-		snprintf(q->name, sizeof(q->name), "%.*s",
-			 (int)(name.len < sizeof(q->name) ? name.len
-							  : sizeof(q->name) - 1),
+	if (!r && gguf_get_str(gguf, "general.name", &name, &why) == 0) {
+		/* a file may hold anything; what is shown goes to a terminal */
+		snprintf(text, sizeof(text), "%.*s",
+			 (int)(name.len < sizeof(text) ? name.len : sizeof(text) - 1),
 			 name.data);
+		proto_set_string(q->name, sizeof(q->name), text);
+	}
 #define KEY(what)                                                                        \
 	(snprintf(key, sizeof(key), "%.*s." what, (int)arch.len, arch.data), key)
 	if (!r)
@@ -171,12 +175,18 @@ static int read_model(struct question *q)
 	return r ? complain(EXIT_FAILURE, "%s", why.text) : 0;
 }
 
-/* @n sequences of the context; a sequence has a tail slot while it runs. */
+/* @n sequences of the context; a sequence has a tail slot while it runs. At most
+ * UINT64_MAX, which stands for all that is more. */
 static uint64_t bytes_of(const struct question *q, const struct answer *a, uint64_t n)
 {
 	uint64_t blocks = ((uint64_t)q->context + q->block_tokens - 1) / q->block_tokens;
 
-	return n * (blocks * a->block_bytes + a->tail_bytes);
+	uint64_t bytes;
+
+	/* the bounds of a layout and of MAX_CONTEXT keep one sequence below 2^63 */
+	if (__builtin_mul_overflow(n, blocks * a->block_bytes + a->tail_bytes, &bytes))
+		return UINT64_MAX;
+	return bytes;
 }
 
 static void answer(const struct question *q, size_t format, double fp16,
@@ -203,6 +213,7 @@ static void answer(const struct question *q, size_t format, double fp16,
 			      q->block_tokens;
 }
 
+/* @s is printable UTF-8. */
 static void print_string(const char *s)
 {
 	putchar('"');
@@ -211,8 +222,6 @@ static void print_string(const char *s)
 
 		if (c == '"' || c == '\\')
 			printf("\\%c", c);
-		else if (c < 0x20 || c >= 0x7f)
-			printf("\\u%04x", c);
 		else
 			putchar(c);
 	}

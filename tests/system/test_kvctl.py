@@ -20,6 +20,7 @@ import threading
 import time
 
 import kvdtest
+import tinygguf
 from kvdtest import (FAILED, KVCTL, MODEL, NOT_RUNNING, OK, PERMISSION, TIMED_OUT, USAGE, Daemon, Skip, equal, prose)
 
 SMALL = {"cache.kv_cache_memory": "64M"}
@@ -724,6 +725,18 @@ def test_plan_is_what_the_daemon_does():
             equal(cache["bytes_per_token"], want["bytes_per_token"], f"bytes of a token, {name}")
             equal(cache["block_bytes"], want["block_bytes"], f"bytes of a block, {name}")
             equal(cache["blocks_total"], want["num_blocks"], f"blocks, {name}")
+
+
+def test_plan_of_an_odd_name():
+    """What a file calls itself is shown as text; the sum of what never fits is no small number."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "odd.gguf")
+        tinygguf.write_model(path, name='\x1b[2J \x9b é "q"')
+        equal(plan("--model", path, "--json")["model"]["name"], '?[2J ? é "q"', "name as JSON")
+        assert "\x1b" not in plan("--model", path).stdout, "an escape on the terminal"
+    shape = ("--layers", "1024", "--heads", "1024", "--head-dim", "256", "--batch", "1048576",
+             "--context", "1073741824", "--json")
+    equal(plan(*shape)["formats"]["fp16"]["bytes"], 2 ** 64 - 1, "bytes, saturated")
 
 
 def test_plan_says_what_is_wrong():

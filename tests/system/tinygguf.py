@@ -24,7 +24,7 @@ def pair(key, kind, value):
 
 
 def write_model(path, head_dim=64, n_heads=4, n_kv_heads=2, n_layers=2, d_model=64, d_ff=96,
-                n_vocab=96, context=1024, seed=1, sharpness=1.0):
+                n_vocab=96, context=1024, seed=1, sharpness=1.0, name=None):
     """Write a model; @sharpness multiplies the scores of its attention: the sharper, the
     more it suffers from keys that are not exact."""
     rng = random.Random(seed)
@@ -52,7 +52,7 @@ def write_model(path, head_dim=64, n_heads=4, n_kv_heads=2, n_layers=2, d_model=
                 ("output", (d_model, n_vocab), matrix(n_vocab, d_model, 2.0))]
     pairs = [
         pair("general.architecture", STRING, "llama"),
-        pair("general.name", STRING, f"tiny {head_dim}"),
+        pair("general.name", STRING, name or f"tiny {head_dim}"),
         pair("general.alignment", U32, ALIGN),
         pair("llama.block_count", U32, n_layers),
         pair("llama.context_length", U32, context),
