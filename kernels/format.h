@@ -196,18 +196,6 @@ static inline size_t kv_fp16_v_index(const struct kv_layout *l, uint32_t token,
 	return (size_t)token * l->head_dim + dim;
 }
 
-static inline size_t kv_int8_k_index(const struct kv_layout *l, uint32_t token,
-				     uint32_t dim)
-{
-	return ((size_t)dim / 4 * l->block_tokens + token) * 4 + dim % 4;
-}
-
-static inline size_t kv_int8_v_index(const struct kv_layout *l, uint32_t token,
-				     uint32_t dim)
-{
-	return ((size_t)token / 4 * l->head_dim + dim) * 4 + token % 4;
-}
-
 static inline size_t kv_int4_k_index(const struct kv_layout *l, uint32_t token,
 				     uint32_t dim)
 {

@@ -44,7 +44,6 @@ struct threads {
 	_Atomic int caller_cpu; /* relaxed: a hint, -1 outside threads_run() */
 	uint32_t n_threads, n_started;
 	uint64_t spin_ns;
-	bool affinity;
 	bool step_aside;
 	cpu_set_t usable; /* of the thread that made the others; constant */
 	pthread_t ids[KV_MAX_THREADS];
@@ -189,7 +188,6 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 		.n_threads = n_threads,
 		.n_started = 1,
 		.spin_ns = (uint64_t)spin_us * 1000,
-		.affinity = affinity,
 		.caller_cpu = -1,
 	};
 	CPU_ZERO(&t->usable);

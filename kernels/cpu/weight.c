@@ -173,8 +173,6 @@ int weight_pack(const struct kv_weight_part *parts, uint32_t n_parts,
 		w->n_panels += seg->n_panels;
 		if (seg->form < KV_FORM_N_INT)
 			w->any_int = true;
-		else
-			w->any_float = true;
 	}
 	*ret_w = w;
 	return 0;

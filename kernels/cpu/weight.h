@@ -20,7 +20,7 @@ struct weight_segment {
 /* Panels are numbered through all segments: segment s holds panel0 .. panel0 + n_panels - 1. */
 struct kv_weight {
 	uint32_t n, k, n_panels, n_segments;
-	bool any_int, any_float;
+	bool any_int;
 	struct weight_segment segments[KV_MAX_PARTS];
 };
 
