@@ -262,6 +262,22 @@ static int daemon_listen(struct daemon *daemon)
 	return r;
 }
 
+/* Whoever knows a name has taken what is his by now. */
+static void daemon_drop_strangers(struct daemon *daemon)
+{
+	char name[FDSTORE_NAME_MAX];
+	uint32_t n = fdstore_drop(&daemon->fdstore, name);
+
+	if (n)
+		log_event(
+			LOG_WARNING,
+			LOG_FIELDS(.message_id = MSGID_FDSTORE_STRANGE, .detail = name,
+				   .detail_len = strlen(name)),
+			"%u descriptors that the service manager handed over have names "
+			"that nobody here knows; they are closed",
+			n);
+}
+
 static int daemon_start(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
@@ -269,6 +285,13 @@ static int daemon_start(struct daemon *daemon)
 	struct timespec now;
 	int r;
 
+	r = fdstore_init(&daemon->fdstore);
+	if (r) {
+		log_event(LOG_ERR,
+			  LOG_FIELDS(.message_id = MSGID_START_FAILED, .error = r),
+			  "cannot take over descriptors from the service manager");
+		return r;
+	}
 	/* Before there are threads: it forks. */
 	daemon_check_sandbox();
 	daemon_check_files(config);
@@ -297,6 +320,7 @@ static int daemon_start(struct daemon *daemon)
 	daemon->sessions.generation =
 		(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	loop_set_prepare(daemon->loop, on_prepare, daemon);
+	daemon_drop_strangers(daemon);
 	return daemon_listen(daemon);
 }
 
@@ -381,6 +405,7 @@ struct daemon *daemon_free(struct daemon *daemon)
 		loop_signal_remove(&daemon->sighup);
 		loop_free(daemon->loop);
 	}
+	fdstore_deinit(&daemon->fdstore);
 	free(daemon);
 	return NULL;
 }

@@ -6,6 +6,7 @@
  * The daemon as a whole: every part in the order in which it starts; the end is the
  * reverse.
  *
+ *   fdstore   what a former daemon left with the service manager
  *   loop      signals, sockets, timers, the eventfd of the worker
  *   engine    model, pool, cache, scheduler, worker
  *   sessions  clients and their rings
@@ -16,6 +17,7 @@
 
 #include "daemon/config.h"
 #include "daemon/engine.h"
+#include "daemon/fdstore.h"
 #include "daemon/listener.h"
 #include "daemon/loop.h"
 #include "daemon/session.h"
@@ -28,6 +30,7 @@ struct daemon {
 	struct config *config;
 	daemon_reload_fn reload;
 	void *reload_ctx;
+	struct fdstore fdstore;
 	struct loop *loop;
 	struct engine engine;
 	struct sessions sessions;

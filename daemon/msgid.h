@@ -33,6 +33,7 @@
 #define MSGID_RLIMIT_SMALL     "ffea88df22e047cca0459196b5016074"
 #define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
 #define MSGID_FORMAT_FAR       "ddeb8a31febf4ec7a29495af4c926894"
+#define MSGID_FDSTORE_STRANGE  "421ca29679804f0e904cbeff12289e9b"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -56,6 +57,7 @@
 	X(SANDBOX_WEAK, "the sandbox permits what it should not")                        \
 	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
 	X(STEP_STALLED, "a step of the worker makes no progress")                        \
-	X(FORMAT_FAR, "the model's answers suffer from the cache's format")
+	X(FORMAT_FAR, "the model's answers suffer from the cache's format")              \
+	X(FDSTORE_STRANGE, "the FD store held descriptors that nobody knows")
 
 #endif
