@@ -198,34 +198,11 @@ int kvc_stats(struct kvc_client *c, struct kvd_stats *ret_stats)
 	return 0;
 }
 
-int kvc_clients(struct kvc_client *c, struct kvd_client_info *ret_clients, size_t cap)
+static bool is_fingerprint(const char *text)
 {
-	struct kvd_msg_clients msg;
-	uint64_t after = 0, next;
-	size_t total = 0;
-	int rc, n;
+	size_t n = 2 * sizeof(((struct kvd_model_info *)NULL)->fingerprint);
 
-	rc = client_check(c);
-	if (rc < 0)
-		return rc;
-	do {
-		msg = (struct kvd_msg_clients){.after_id = after};
-		pthread_mutex_lock(&c->ctl_lock);
-		rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_CLIENTS,
-				     KVD_MSG_CLIENTS_REPLY, NULL);
-		n = rc < 0 ? rc
-			   : proto_parse_clients(c->buf, (size_t)rc,
-						 total < cap ? ret_clients + total : NULL,
-						 total < cap ? cap - total : 0, &next);
-		pthread_mutex_unlock(&c->ctl_lock);
-		if (rc < 0)
-			return rc;
-		if (n < 0 || (next != 0 && next <= after))
-			return kvc_fail_status(KVD_E_PROTO, 0);
-		total += (size_t)n;
-		after = next;
-	} while (next != 0 && total < INT32_MAX / 2);
-	return (int)total;
+	return strlen(text) == n && strspn(text, "0123456789abcdef") == n;
 }
 
 int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
@@ -239,13 +216,14 @@ int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 	if (rc < 0)
 		return rc;
 	if ((domain && strlen(domain) >= sizeof(msg.domain)) ||
-	    (model && strlen(model) >= sizeof(msg.model)))
+	    (model && strlen(model) >= sizeof(msg.model) && !is_fingerprint(model)))
 		return kvc_fail(-ENAMETOOLONG, "names have at most %u bytes",
 				KVD_NAME_MAX - 1);
 	if (domain)
 		proto_set_string(msg.domain, sizeof(msg.domain), domain);
 	if (model)
 		proto_set_string(msg.model, sizeof(msg.model), model);
+	/* a whole fingerprint is one digit too long; the others tell it */
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_FLUSH, KVD_MSG_FLUSH_REPLY,
 		      sizeof(reply), &reply, sizeof(reply), NULL);
 	if (rc < 0)
@@ -291,6 +269,17 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 	return (int)total;
 }
 
+int kvc_clients(struct kvc_client *c, struct kvd_client_info *ret_clients, size_t cap)
+{
+	struct kvd_msg_clients msg = {0};
+	int n = list_pages(c, &msg, sizeof(msg), &msg.after_id, NULL, KVD_MSG_CLIENTS,
+			   KVD_MSG_CLIENTS_REPLY, ret_clients, sizeof(*ret_clients), cap);
+
+	for (int i = 0; i < n && (size_t)i < cap; i++)
+		ret_clients[i].name[sizeof(ret_clients[i].name) - 1] = 0;
+	return n;
+}
+
 int kvc_quotas(struct kvc_client *c, struct kvd_quota_info *ret_users, size_t cap)
 {
 	struct kvd_msg_quota msg = {0};
@@ -313,6 +302,24 @@ int kvc_quota_set(struct kvc_client *c, uint32_t uid, uint32_t set,
 		return kvc_fail(-EINVAL, "no limit to set");
 	return ctl_call(c, &msg, sizeof(msg), KVD_MSG_QUOTA, KVD_MSG_QUOTA_REPLY,
 			sizeof(reply), &reply, sizeof(reply), NULL);
+}
+
+int kvc_drain(struct kvc_client *c, uint32_t action, uint32_t *ret_requests)
+{
+	struct kvd_msg_drain msg = {.action = action};
+	struct kvd_msg_drain_reply reply;
+	int rc;
+
+	rc = client_check(c);
+	if (rc < 0)
+		return rc;
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_DRAIN, KVD_MSG_DRAIN_REPLY,
+		      sizeof(reply), &reply, sizeof(reply), NULL);
+	if (rc < 0)
+		return rc;
+	if (ret_requests)
+		*ret_requests = reply.requests;
+	return reply.draining != 0;
 }
 
 int kvc_cache_list(struct kvc_client *c, struct kvd_prefix_info *ret_prefixes, size_t cap)

@@ -157,6 +157,7 @@ static void control_stats(struct session *session, const struct proto_request *r
 	stats->clients = sessions->n_sessions;
 	stats->rings = sessions->n_rings;
 	stats->sessions_faulty = sessions->n_faulty;
+	stats->draining = sessions->draining;
 	proto_hdr_init(&msg.hdr, KVD_MSG_STATS_REPLY, sizeof(msg), request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
@@ -178,6 +179,7 @@ static void control_describe_client(const struct session *client,
 		.connected_ns = loop_now(client->sessions->loop) - client->connected_ns,
 		.requests_failed = client->requests_failed,
 		.ttft_ns = client->ttft_ns,
+		.arena = client->charged,
 	};
 	memcpy(info->name, client->name, sizeof(info->name));
 	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
@@ -229,6 +231,22 @@ static void control_clients(struct session *session, const struct proto_request 
 	free(msg);
 }
 
+/* By its name, or by the first digits of its fingerprint. */
+static bool control_is_model(const struct engine *engine, const char *text)
+{
+	char digits[2 * sizeof(engine->info.fingerprint) + 1];
+	size_t len = strlen(text);
+
+	if (!engine->model)
+		return false;
+	if (strcmp(text, engine->info.name) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof(engine->info.fingerprint); i++)
+		snprintf(digits + 2 * i, 3, "%02x", engine->info.fingerprint[i]);
+	return len >= KVD_MODEL_DIGITS && len < sizeof(digits) &&
+	       strncmp(text, digits, len) == 0;
+}
+
 static void control_flush(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_flush *ask = &request->u.flush;
@@ -236,6 +254,7 @@ static void control_flush(struct session *session, const struct proto_request *r
 	struct kvd_msg_flush_reply msg = {0};
 	uint32_t domain = session->user->domain;
 	bool all = session->admin && !ask->domain[0];
+	char text[KVD_TEXT_MAX];
 
 	if (ask->domain[0] &&
 	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
@@ -250,9 +269,13 @@ static void control_flush(struct session *session, const struct proto_request *r
 			"only an administrator may flush the domain of others");
 		return;
 	}
-	if (ask->model[0] && strcmp(ask->model, engine->info.name) != 0) {
-		session_reply_error(session, &request->hdr, -ENOENT, 0,
-				    "no model of this name is loaded");
+	if (ask->model[0] && !control_is_model(engine, ask->model)) {
+		snprintf(text, sizeof(text),
+			 engine->model ? "no such model is loaded; the one that is "
+					 "served is called %s"
+				       : "no model is loaded%s",
+			 engine->info.name);
+		session_reply_error(session, &request->hdr, -ENOENT, 0, text);
 		return;
 	}
 	engine_flush(engine, all, domain, &msg.counts);
@@ -298,6 +321,9 @@ void control_request(struct session *session, const struct proto_request *reques
 		break;
 	case KVD_MSG_CACHE_LIST:
 		control_cache_list(session, request);
+		break;
+	case KVD_MSG_DRAIN:
+		control_drain(session, request);
 		break;
 	case KVD_MSG_MONITOR:
 		monitor_reply(session, request->hdr.tag);

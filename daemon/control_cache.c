@@ -58,17 +58,6 @@ static void describe_user(const struct sessions *sessions, const struct user *us
 			   sizeof(info->domain));
 }
 
-/* The user with the lowest uid of those from @from on, or NULL. */
-static const struct user *user_from(const struct users *users, uint64_t from)
-{
-	const struct user *best = NULL;
-
-	for (const struct user *u = users->list; u; u = u->next)
-		if (u->uid >= from && (!best || u->uid < best->uid))
-			best = u;
-	return best;
-}
-
 void control_quota(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_quota *ask = &request->u.quota;
@@ -78,7 +67,6 @@ void control_quota(struct session *session, const struct proto_request *request)
 		struct kvd_msg_quota_reply head;
 		struct kvd_quota_info info[KVD_CLIENTS_PAGE];
 	} * msg;
-	const struct user *user;
 	size_t len;
 
 	if (ask->set) {
@@ -102,7 +90,7 @@ void control_quota(struct session *session, const struct proto_request *request)
 		monitor_event(sessions, (struct kvd_event){.kind = KVD_EVENT_QUOTA,
 							   .uid = target->uid});
 		log_event(LOG_NOTICE,
-			  LOG_FIELDS(.message_id = MSGID_CONFIG_RELOADED,
+			  LOG_FIELDS(.message_id = MSGID_QUOTA_CHANGED,
 				     .client_id = session->id, .uid = session->cred.uid,
 				     .has_uid = true),
 			  "limits of uid %u changed", (unsigned)target->uid);
@@ -116,13 +104,15 @@ void control_quota(struct session *session, const struct proto_request *request)
 	if (!session->admin) {
 		describe_user(sessions, session->user, &msg->info[msg->head.n++]);
 	} else {
-		while ((user = user_from(&sessions->users, from))) {
+		for (const struct user *user = sessions->users.list; user;
+		     user = user->next) {
+			if (user->uid < from)
+				continue;
 			if (msg->head.n == KVD_CLIENTS_PAGE) {
 				msg->head.next_uid = msg->info[msg->head.n - 1].uid;
 				break;
 			}
 			describe_user(sessions, user, &msg->info[msg->head.n++]);
-			from = (uint64_t)user->uid + 1;
 		}
 	}
 	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);

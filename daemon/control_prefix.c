@@ -128,11 +128,23 @@ static int pin(struct session *session, const struct proto_request *request,
 	return r;
 }
 
+static const char *message_id(uint32_t action)
+{
+	switch (action) {
+	case KVD_PREFIX_PIN:
+		return MSGID_PREFIX_PINNED;
+	case KVD_PREFIX_UNPIN:
+		return MSGID_PREFIX_UNPINNED;
+	default:
+		return MSGID_CACHE_FLUSHED;
+	}
+}
+
 static void log_done(const struct session *session, uint32_t action, uint64_t tokens,
 		     const struct kvd_flush_counts *counts)
 {
 	const struct log_fields *fields =
-		LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
+		LOG_FIELDS(.message_id = message_id(action), .client_id = session->id,
 			   .uid = session->cred.uid, .has_uid = true);
 
 	if (action == KVD_PREFIX_FLUSH)

@@ -119,6 +119,12 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 			 s.queried_tokens
 				 ? 100.0 * (double)s.hit_tokens / (double)s.queried_tokens
 				 : 0.0);
+	if (daemon->sessions.draining) {
+		size_t len = strlen(text);
+
+		snprintf(text + len, sizeof(text) - len,
+			 "; draining: takes no new requests");
+	}
 	if (strcmp(text, daemon->status_text) == 0)
 		return;
 	memcpy(daemon->status_text, text, sizeof(text));

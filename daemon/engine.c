@@ -34,7 +34,7 @@ static void engine_token(struct engine *engine, const struct sched_event *event)
 	/* Control tokens are structure, not text; the end token is delivered without any. */
 	if (engine->tokenizer && !tokenizer_is_control(engine->tokenizer, event->token))
 		piece = tokenizer_piece(engine->tokenizer, event->token);
-	(void)op_keep(op, &event->token, 1);
+	op_keep(op, &event->token, 1);
 	if (op_token(op, event->token, event->logprob, piece.data, piece.len,
 		     loop_now(engine->loop)) ||
 	    op->emit.stopped) {

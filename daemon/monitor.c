@@ -12,12 +12,17 @@
 #include "ipc/proto.h"
 
 /* Shaped as the reply, so that emptying it is sending it. */
-struct monitor_queue {
+struct monitor_packet {
 	struct kvd_msg_monitor_reply head;
 	struct kvd_event events[KVD_EVENTS_PAGE];
 };
 
-_Static_assert(sizeof(struct monitor_queue) <= KVD_MSG_MAX, "a queue is one packet");
+_Static_assert(sizeof(struct monitor_packet) <= KVD_MSG_MAX, "a queue is one packet");
+
+struct monitor_queue {
+	struct monitor_queue *prev, *next;
+	struct monitor_packet packet;
+};
 
 static void queue_event(struct sessions *sessions, struct kvd_event *event)
 {
@@ -25,16 +30,14 @@ static void queue_event(struct sessions *sessions, struct kvd_event *event)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	event->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	for (struct session *s = sessions->list; s; s = s->next) {
-		struct monitor_queue *queue = s->monitor;
+	for (struct monitor_queue *q = sessions->monitors; q; q = q->next) {
+		struct monitor_packet *packet = &q->packet;
 
-		if (!queue)
-			continue;
 		/* The oldest stay, so that what was lost lies behind all of them. */
-		if (queue->head.n == KVD_EVENTS_PAGE)
-			queue->head.lost++;
+		if (packet->head.n == KVD_EVENTS_PAGE)
+			packet->head.lost++;
 		else
-			queue->events[queue->head.n++] = *event;
+			packet->events[packet->head.n++] = *event;
 	}
 }
 
@@ -56,7 +59,7 @@ static void queue_evictions(struct sessions *sessions)
 
 void monitor_event(struct sessions *sessions, struct kvd_event event)
 {
-	if (!sessions->n_monitors)
+	if (!sessions->monitors)
 		return;
 	queue_evictions(sessions);
 	queue_event(sessions, &event);
@@ -64,7 +67,7 @@ void monitor_event(struct sessions *sessions, struct kvd_event event)
 
 void monitor_session(struct session *session, struct kvd_event event)
 {
-	if (!session->sessions->n_monitors)
+	if (!session->sessions->monitors)
 		return;
 	event.client_id = session->id;
 	event.uid = session->cred.uid;
@@ -76,20 +79,26 @@ static bool begin(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
 
-	session->monitor = calloc(1, sizeof(*session->monitor));
-	if (!session->monitor)
+	struct monitor_queue *queue = calloc(1, sizeof(*queue));
+
+	if (!queue)
 		return false;
-	session->monitor->head.entry_size = sizeof(struct kvd_event);
-	if (!sessions->n_monitors++ && sessions->engine->have_index)
+	queue->packet.head.entry_size = sizeof(struct kvd_event);
+	if (!sessions->monitors && sessions->engine->have_index)
 		sessions->evictions_told =
 			sessions->engine->index.counters.evicted_blocks;
+	queue->next = sessions->monitors;
+	if (queue->next)
+		queue->next->prev = queue;
+	sessions->monitors = queue;
+	session->monitor = queue;
 	return true;
 }
 
 void monitor_reply(struct session *session, uint32_t tag)
 {
 	const struct kvd_msg_hdr request = {.type = KVD_MSG_MONITOR, .tag = tag};
-	struct monitor_queue *queue;
+	struct monitor_packet *packet;
 	size_t len;
 
 	if (!session->admin) {
@@ -102,19 +111,26 @@ void monitor_reply(struct session *session, uint32_t tag)
 		return;
 	}
 	queue_evictions(session->sessions);
-	queue = session->monitor;
-	len = sizeof(queue->head) + queue->head.n * sizeof(queue->events[0]);
-	proto_hdr_init(&queue->head.hdr, KVD_MSG_MONITOR_REPLY, len, tag, 0);
-	session_reply(session, queue, len, NULL, 0);
-	queue->head.n = 0;
-	queue->head.lost = 0;
+	packet = &session->monitor->packet;
+	len = sizeof(packet->head) + packet->head.n * sizeof(packet->events[0]);
+	proto_hdr_init(&packet->head.hdr, KVD_MSG_MONITOR_REPLY, len, tag, 0);
+	session_reply(session, packet, len, NULL, 0);
+	packet->head.n = 0;
+	packet->head.lost = 0;
 }
 
 void monitor_forget(struct session *session)
 {
-	if (!session->monitor)
+	struct monitor_queue *queue = session->monitor;
+
+	if (!queue)
 		return;
-	free(session->monitor);
+	if (queue->next)
+		queue->next->prev = queue->prev;
+	if (queue->prev)
+		queue->prev->next = queue->next;
+	else
+		session->sessions->monitors = queue->next;
+	free(queue);
 	session->monitor = NULL;
-	session->sessions->n_monitors--;
 }

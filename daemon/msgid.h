@@ -34,6 +34,11 @@
 #define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
 #define MSGID_FORMAT_FAR       "ddeb8a31febf4ec7a29495af4c926894"
 #define MSGID_FDSTORE_STRANGE  "421ca29679804f0e904cbeff12289e9b"
+#define MSGID_PREFIX_PINNED    "87396f9ca9cd49a98dd01d0ad6c8f562"
+#define MSGID_PREFIX_UNPINNED  "b81fb5ba040040bc83fe3ac397253725"
+#define MSGID_QUOTA_CHANGED    "549f5af417934c63b32e16be6d3818c8"
+#define MSGID_DRAINING         "87a503ba89e8426d9240dd161891a540"
+#define MSGID_DRAIN_ENDED      "c88b04648aa74acb9db888adcb52bfc3"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -58,6 +63,11 @@
 	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
 	X(STEP_STALLED, "a step of the worker makes no progress")                        \
 	X(FORMAT_FAR, "the model's answers suffer from the cache's format")              \
-	X(FDSTORE_STRANGE, "the FD store held descriptors that nobody knows")
+	X(FDSTORE_STRANGE, "the FD store held descriptors that nobody knows")            \
+	X(PREFIX_PINNED, "an administrator pinned a prefix")                             \
+	X(PREFIX_UNPINNED, "an administrator let a pinned prefix go")                    \
+	X(QUOTA_CHANGED, "an administrator changed limits of a user")                    \
+	X(DRAINING, "new requests are refused, those that run finish")                   \
+	X(DRAIN_ENDED, "new requests are taken again")
 
 #endif

@@ -59,27 +59,53 @@ struct op *op_new_sibling(struct op *first, const struct kvd_sqe *sqe, uint8_t i
 	return op;
 }
 
-int op_keep(struct op *op, const int32_t *tokens, uint32_t n)
+int32_t op_keep_room(struct op *op, uint32_t n_prompt, uint32_t max_tokens,
+		     uint64_t *ret_detail)
 {
+	uint32_t context = op->engine->info.context_length;
+	uint32_t room = context > n_prompt ? context - n_prompt : 0, cap;
+
 	if (!op->keep)
 		return 0;
-	if (n > op->cap_kept - op->n_kept) {
-		uint32_t cap = op->cap_kept ? 2 * op->cap_kept : 64;
-		int32_t *grown;
+	/* a prompt beyond the context is refused as such */
+	if (max_tokens && max_tokens < room)
+		room = max_tokens;
+	cap = (n_prompt < context ? n_prompt : context) + room;
+	if (session_charge(op->ring->session, cap * sizeof(*op->kept))) {
+		*ret_detail = op->ring->session->user->max_arena;
+		return KVD_E_QUOTA;
+	}
+	op->kept = calloc(cap, sizeof(*op->kept));
+	if (!op->kept) {
+		session_uncharge(op->ring->session, cap * sizeof(*op->kept));
+		return -ENOMEM;
+	}
+	op->cap_kept = cap;
+	return 0;
+}
 
-		while (cap < op->n_kept + n)
-			cap *= 2;
-		grown = reallocarray(op->kept, cap, sizeof(*grown));
-		if (!grown) {
-			op->keep = false;
-			return -ENOMEM;
-		}
-		op->kept = grown;
-		op->cap_kept = cap;
+void op_keep(struct op *op, const int32_t *tokens, uint32_t n)
+{
+	if (!op->keep || !n)
+		return;
+	if (n > op->cap_kept - op->n_kept) {
+		op->keep = false;
+		return;
 	}
 	memcpy(op->kept + op->n_kept, tokens, n * sizeof(*tokens));
 	op->n_kept += n;
-	return 0;
+}
+
+static void op_drop_kept(struct op *op)
+{
+	if (!op->kept)
+		return;
+	session_uncharge(op->ring->session, op->cap_kept * sizeof(*op->kept));
+	explicit_bzero(op->kept, op->n_kept * sizeof(*op->kept));
+	free(op->kept);
+	op->kept = NULL;
+	op->n_kept = op->cap_kept = 0;
+	op->keep = false;
 }
 
 static void op_set_blocked(struct op *op, bool blocked)
@@ -101,6 +127,7 @@ void op_detach(struct op *op)
 
 	if (!ring)
 		return;
+	op_drop_kept(op);
 	if (op->blocked) {
 		op->blocked = false;
 		ring->n_blocked--;
@@ -128,9 +155,6 @@ struct op *op_free(struct op *op)
 	emit_deinit(&op->emit);
 	if (op->group && !--op->group->refs)
 		free(op->group);
-	if (op->kept)
-		explicit_bzero(op->kept, op->n_kept * sizeof(*op->kept));
-	free(op->kept);
 	if (op->scores) /* the prompt's ids stand in it */
 		explicit_bzero(op->scores, (size_t)op->n_tokens * 8);
 	free(op->scores);

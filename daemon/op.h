@@ -60,7 +60,8 @@ struct op_group {
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
- * @keep: n_kept tokens stay for FORK when it ends; @kept: [cap_kept] prompt and answer
+ * @keep: n_kept tokens stay for FORK when it ends; @kept: [cap_kept] prompt and answer,
+ *	charged to the user of its session
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came
  * @pending:   tokens not yet posted; their bytes are in @emit
@@ -112,8 +113,20 @@ struct op *op_new(struct engine *engine, struct session_ring *ring,
 /* The sequence @index of the same request as @first; NULL when out of memory. */
 struct op *op_new_sibling(struct op *first, const struct kvd_sqe *sqe, uint8_t index);
 
-/* Notes tokens for FORK. Return: 0 or -ENOMEM, after which nothing is kept. */
-int op_keep(struct op *op, const int32_t *tokens, uint32_t n);
+/**
+ * op_keep_room() - room for what op->keep asks for, if it does
+ * @n_prompt: tokens of the prompt
+ * @max_tokens: of the answer; 0: as many as the context holds
+ *
+ * All of it is charged to the user now, so that nothing has to be dropped later.
+ *
+ * Return: 0, -ENOMEM, or KVD_E_QUOTA with the limit in @ret_detail.
+ */
+int32_t op_keep_room(struct op *op, uint32_t n_prompt, uint32_t max_tokens,
+		     uint64_t *ret_detail);
+
+/* Notes tokens for FORK, as far as there is room. */
+void op_keep(struct op *op, const int32_t *tokens, uint32_t n);
 
 /* Unlink and free; NULL is fine. Return: NULL. */
 struct op *op_free(struct op *op);

@@ -38,10 +38,27 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 
 /* ------------------------------------------------------------------ rings */
 
+int session_charge(struct session *session, uint64_t bytes)
+{
+	if (session->user && user_charge_arena(session->user, bytes))
+		return -EDQUOT;
+	session->charged += bytes;
+	return 0;
+}
+
+void session_uncharge(struct session *session, uint64_t bytes)
+{
+	assert(session->charged >= bytes);
+	session->charged -= bytes;
+	if (session->user)
+		user_uncharge_arena(session->user, bytes);
+}
+
 static void kept_remove(struct session_ring *ring, uint32_t i)
 {
 	struct session_kept *kept = &ring->kept[i];
 
+	session_uncharge(ring->session, kept->n_tokens * sizeof(kept->tokens[0]));
 	explicit_bzero(kept->tokens, kept->n_tokens * sizeof(kept->tokens[0]));
 	free(kept->tokens);
 	memmove(kept, kept + 1, (--ring->n_kept - i) * sizeof(*kept));
@@ -49,10 +66,15 @@ static void kept_remove(struct session_ring *ring, uint32_t i)
 
 void session_ring_keep(struct session_ring *ring, struct op *op)
 {
+	size_t size = sizeof(op->kept[0]);
+	int32_t *cut = reallocarray(op->kept, op->n_kept, size);
+
 	if (ring->n_kept == KVD_MAX_KEPT)
 		kept_remove(ring, 0);
-	ring->kept[ring->n_kept++] =
-		(struct session_kept){op->user_data, op->salt, op->kept, op->n_kept};
+	/* the charge goes along, less the room that the answer did not take */
+	session_uncharge(ring->session, (op->cap_kept - op->n_kept) * size);
+	ring->kept[ring->n_kept++] = (struct session_kept){
+		op->user_data, op->salt, cut ? cut : op->kept, op->n_kept};
 	op->kept = NULL;
 	op->n_kept = op->cap_kept = 0;
 }
@@ -96,8 +118,7 @@ static void session_ring_free(struct session_ring *ring)
 	ring_watch_forget(ring);
 	loop_io_remove(&ring->doorbell);
 	ring_daemon_deinit(&ring->ring);
-	if (ring->session->user)
-		user_uncharge_arena(ring->session->user, ring->charged);
+	session_uncharge(ring->session, ring->charged);
 	ring->session->n_rings--;
 	sessions->n_rings--;
 	free(ring);
@@ -115,7 +136,7 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 		return -ENOMEM;
 	ring->session = session;
 	ring->charged = msg->in_bytes + msg->out_bytes;
-	if (session->user && user_charge_arena(session->user, ring->charged)) {
+	if (session_charge(session, ring->charged)) {
 		free(ring);
 		return -EDQUOT;
 	}
@@ -127,8 +148,7 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 			ring_daemon_deinit(&ring->ring);
 	}
 	if (r) {
-		if (session->user)
-			user_uncharge_arena(session->user, ring->charged);
+		session_uncharge(session, ring->charged);
 		free(ring);
 		return r;
 	}
@@ -186,10 +206,11 @@ static void sessions_reap(struct loop_defer *reap)
 {
 	struct sessions *sessions = container_of(reap, struct sessions, reap);
 
-	for (struct session *session = sessions->list, *next; session; session = next) {
-		next = session->next;
-		if (session->state == SESSION_CLOSING)
-			session_free(session);
+	struct session *session;
+
+	while ((session = sessions->closing)) {
+		sessions->closing = session->next_closing;
+		session_free(session);
 	}
 }
 
@@ -207,6 +228,8 @@ void session_close(struct session *session)
 				     .has_uid = true),
 			  "client %llu disconnected", (unsigned long long)session->id);
 	session->state = SESSION_CLOSING;
+	session->next_closing = session->sessions->closing;
+	session->sessions->closing = session;
 	/* Its operations stop at once, not only when the session is freed. */
 	for (struct session_ring *ring = session->rings; ring; ring = ring->next)
 		for (struct op *op = ring->ops; op; op = op->next)
@@ -348,7 +371,7 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 				config->daemon.max_clients);
 		return;
 	}
-	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, &user);
+	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
 	if (r == -EDQUOT) {
 		sessions_refuse(sessions, fd, &cred, "max_clients_per_uid",
 				user->max_connections);
@@ -399,6 +422,7 @@ void sessions_deinit(struct sessions *sessions)
 		return;
 	while (sessions->list)
 		session_free(sessions->list);
+	sessions->closing = NULL;
 	loop_defer_cancel(&sessions->reap);
 	users_deinit(&sessions->users);
 	sessions->loop = NULL;

@@ -69,7 +69,7 @@ struct session_ring {
 	uint32_t n_ops;
 	struct session_kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
-	uint64_t charged; /* arena bytes, to the user */
+	uint64_t charged; /* arena bytes */
 	uint32_t n_blocked;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
@@ -101,6 +101,8 @@ struct session {
 	uint32_t n_rings;
 	uint32_t n_ops;
 	uint32_t next_ring_id;
+	uint64_t charged; /* bytes of arenas and kept tokens, to the user */
+	struct session *next_closing;
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
 	uint64_t requests_failed;
 	uint64_t ttft_ns;
@@ -112,6 +114,9 @@ struct session {
  * @list:    by rising id
  * @warm:    rings that are polled
  * @dirty:   rings whose client may have to be woken
+ * @closing: to be freed by the deferred call
+ * @monitors: queues of those who watch
+ * @draining: requests for the model are refused; those that were taken go on
  * @n_faulty: sessions that broke the contract, since the start
  */
 struct sessions {
@@ -126,8 +131,10 @@ struct sessions {
 	uint64_t n_faulty;
 	uint64_t generation;
 	uint64_t started_ns;
-	uint32_t n_monitors;
+	struct monitor_queue *monitors;
 	uint64_t evictions_told; /* to those who watch */
+	struct session *closing;
+	bool draining;
 	struct session_ring *warm;
 	struct session_ring *dirty;
 	struct loop_defer reap;
@@ -143,7 +150,8 @@ void sessions_deinit(struct sessions *sessions);
  * sessions_accept() - a connection was accepted
  * @fd:    taken, also on failure
  * @admin: it came by the administrators' socket: whoever may open that has their rights,
- *         and gets in when clients have used up max_clients
+ *         and gets in when clients have used up max_clients, or its own user
+ *         max_connections
  */
 void sessions_accept(struct sessions *sessions, int fd, bool admin);
 
@@ -158,6 +166,15 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 
 /* Return: 0, -ENOENT. */
 int session_ring_close(struct session *session, uint32_t id);
+
+/**
+ * session_charge() - memory that a session's client makes the daemon hold
+ * @bytes: of an arena, or of tokens that are kept for FORK
+ *
+ * Return: 0, -EDQUOT: beyond max_arena of its user.
+ */
+int session_charge(struct session *session, uint64_t bytes);
+void session_uncharge(struct session *session, uint64_t bytes);
 
 /* Takes over the tokens of an operation that has ended; the oldest makes room. */
 void session_ring_keep(struct session_ring *ring, struct op *op);

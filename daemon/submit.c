@@ -226,8 +226,9 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 	if (!r)
 		r = read_tokens(op, sqe, &list, ret_detail);
 	if (!r)
-		r = op_keep(op, list.ids, (uint32_t)list.n);
+		r = op_keep_room(op, (uint32_t)list.n, params.max_tokens, ret_detail);
 	if (!r) {
+		op_keep(op, list.ids, (uint32_t)list.n);
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
 		op->salt = params.salt;
@@ -261,7 +262,7 @@ static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
 			    struct request_desc *desc, uint64_t *ret_detail)
 {
 	const struct request *request = sched_get(op->engine->sched, parent->seq_id);
-	int32_t r = 0;
+	int32_t r;
 
 	if (!request || at > request->n_tokens) {
 		*ret_detail = request ? request->n_tokens : 0;
@@ -269,10 +270,12 @@ static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
 	}
 	if (!at)
 		at = request->n_tokens;
-	r = op_keep(op, request->tokens, at);
-	if (!r)
-		r = op_keep(op, desc->tokens, desc->n_tokens);
-	return r ? r : engine_fork(op->engine, op, parent, at, desc, ret_detail);
+	r = op_keep_room(op, at + desc->n_tokens, desc->max_tokens, ret_detail);
+	if (r)
+		return r;
+	op_keep(op, request->tokens, at);
+	op_keep(op, desc->tokens, desc->n_tokens);
+	return engine_fork(op->engine, op, parent, at, desc, ret_detail);
 }
 
 /* Branch what has ended: the tokens are here, the blocks in the index. */
@@ -297,9 +300,11 @@ static int32_t fork_kept(struct op *op, const struct session_kept *kept, uint32_
 		memcpy(tokens + n, desc->tokens, desc->n_tokens * sizeof(*tokens));
 	desc->tokens = tokens;
 	desc->n_tokens = total;
-	r = op_keep(op, tokens, total);
-	if (!r)
+	r = op_keep_room(op, total, desc->max_tokens, ret_detail);
+	if (!r) {
+		op_keep(op, tokens, total);
 		r = engine_add(op->engine, op, desc, ret_detail);
+	}
 	free_secret(tokens, total * sizeof(*tokens));
 	return r;
 }
@@ -563,6 +568,12 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	if (r || sqe->opcode == KVD_OP_NOP) {
 		/* A NOP measures the way there and back: it is nothing but that way. */
 		answer_at_once(ring, sqe, r, 0);
+		return;
+	}
+	if (sessions->draining &&
+	    (sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_FORK ||
+	     sqe->opcode == KVD_OP_SCORE)) {
+		answer_at_once(ring, sqe, KVD_E_DRAINING, 0);
 		return;
 	}
 	if (ring->n_ops >= KVD_MAX_IN_FLIGHT && limit > KVD_MAX_IN_FLIGHT)

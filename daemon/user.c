@@ -197,14 +197,14 @@ static struct user *user_find(const struct users *users, uid_t uid)
 {
 	struct user *user = users->list;
 
-	while (user && user->uid != uid)
+	while (user && user->uid < uid)
 		user = user->next;
-	return user;
+	return user && user->uid == uid ? user : NULL;
 }
 
 struct user *users_get(struct users *users, uid_t uid)
 {
-	struct user *user = user_find(users, uid);
+	struct user *user = user_find(users, uid), **at = &users->list;
 
 	if (user)
 		return user;
@@ -213,8 +213,10 @@ struct user *users_get(struct users *users, uid_t uid)
 		return NULL;
 	user->uid = uid;
 	set_domain(users, user, NULL, 0);
-	user->next = users->list;
-	users->list = user;
+	while (*at && (*at)->uid < uid)
+		at = &(*at)->next;
+	user->next = *at;
+	*at = user;
 	return user;
 }
 
@@ -231,7 +233,7 @@ static void user_put(struct users *users, struct user *user)
 	free(user);
 }
 
-int user_connect(struct users *users, int fd, uid_t uid, gid_t gid,
+int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		 struct user **ret_user)
 {
 	gid_t *gids;
@@ -244,7 +246,8 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid,
 	if (!user)
 		return -ENOMEM;
 	*ret_user = user;
-	if (user->max_connections && user->n_connections >= user->max_connections)
+	if (!admin && user->max_connections &&
+	    user->n_connections >= user->max_connections)
 		return -EDQUOT;
 	/* what decides is the first connection of those that are open: one uid, one domain */
 	if (!user->n_connections && users->n_domains) {

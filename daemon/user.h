@@ -6,7 +6,7 @@
  * Users: which domain a uid shares in, what it may have, and what its sessions hold.
  *
  * Owns: one struct user for each uid with a session, or with limits that an administrator
- * set; charges for connections and arena bytes. Blocks and requests are charged by the
+ * set; charges for connections and for bytes of arenas and kept tokens. Blocks and requests are charged by the
  * scheduler, in the objects that cost them. Thread: loop. Relies on the configuration,
  * whose names are resolved once, in users_init().
  *
@@ -68,7 +68,7 @@ struct users {
 	const struct config *config;
 	struct user_domain *domains;
 	uint32_t n_domains;
-	struct user *list;
+	struct user *list; /* by rising uid */
 };
 
 /**
@@ -85,16 +85,17 @@ void users_deinit(struct users *users);
 /**
  * user_connect() - charge one connection to a peer
  * @fd: its socket, for its groups
+ * @admin: it came by the administrators' socket: counted, but let in beyond the limit
  * @ret_user: until user_disconnect()
  *
  * Return: 0; -EDQUOT with *ret_user borrowed: too many connections; -EPERM: a reserved uid;
  * -ENOMEM.
  */
-int user_connect(struct users *users, int fd, uid_t uid, gid_t gid,
+int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		 struct user **ret_user);
 void user_disconnect(struct users *users, struct user *user);
 
-/* Charges @bytes of arenas. Return: 0 or -EDQUOT. */
+/* Charges @bytes of arenas or of tokens kept for FORK. Return: 0 or -EDQUOT. */
 int user_charge_arena(struct user *user, uint64_t bytes);
 void user_uncharge_arena(struct user *user, uint64_t bytes);
 

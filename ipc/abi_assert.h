@@ -160,7 +160,8 @@ ABI_AT(kvd_client_info, name, 24);
 ABI_AT(kvd_client_info, requests_running, 88);
 ABI_AT(kvd_client_info, tokens_prompt, 96);
 ABI_AT(kvd_client_info, requests_failed, 136);
-ABI_AT(kvd_client_info, reserved, 152);
+ABI_AT(kvd_client_info, arena, 152);
+ABI_AT(kvd_client_info, reserved, 160);
 
 ABI_SIZE(kvd_msg_flush, 152);
 ABI_SIZE(kvd_flush_counts, 64);
@@ -170,6 +171,9 @@ ABI_SIZE(kvd_event, 176);
 ABI_AT(kvd_event, ttft_ns, 48);
 ABI_AT(kvd_event, name, 80);
 ABI_SIZE(kvd_msg_monitor_reply, 32);
+
+ABI_SIZE(kvd_msg_drain, 24);
+ABI_SIZE(kvd_msg_drain_reply, 40);
 
 #undef ABI_SIZE
 #undef ABI_AT

@@ -156,6 +156,8 @@ static size_t request_size(uint16_t type)
 		return sizeof(struct kvd_msg_cache_list);
 	case KVD_MSG_PREFIX:
 		return sizeof(struct kvd_msg_prefix);
+	case KVD_MSG_DRAIN:
+		return sizeof(struct kvd_msg_drain);
 	default:
 		return 0;
 	}
@@ -198,6 +200,10 @@ static int check_fields(const struct proto_request *req)
 	case KVD_MSG_QUOTA:
 		return req->u.quota.set & ~KVD_QUOTA_ALL || req->u.quota.reserved ||
 				       req->u.quota.quota.reserved
+			       ? -EINVAL
+			       : 0;
+	case KVD_MSG_DRAIN:
+		return req->u.drain.action > KVD_DRAIN_OFF || req->u.drain.reserved
 			       ? -EINVAL
 			       : 0;
 	case KVD_MSG_PREFIX:
@@ -254,33 +260,6 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
 		return KVD_E_PROTO;
 	(void)copy_grown(ret, size, buf, len);
 	return 0;
-}
-
-int proto_parse_clients(const void *buf, size_t len, struct kvd_client_info *ret,
-			size_t cap, uint64_t *ret_next_id)
-{
-	struct kvd_msg_clients_reply r;
-	const uint8_t *entry;
-	uint32_t i;
-
-	if (proto_parse_reply(buf, len, KVD_MSG_CLIENTS_REPLY, sizeof(r), &r, sizeof(r)) <
-	    0)
-		return KVD_E_PROTO;
-	if (r.n > KVD_CLIENTS_PAGE || r.entry_size < sizeof(struct kvd_client_info) ||
-	    r.entry_size > KVD_MSG_MAX)
-		return KVD_E_PROTO;
-	if (!range_ok(sizeof(r), (uint64_t)r.n * r.entry_size, len))
-		return KVD_E_PROTO;
-
-	entry = (const uint8_t *)buf + sizeof(r);
-	for (i = 0; i < r.n; i++, entry += r.entry_size) {
-		if (i >= cap)
-			continue;
-		memcpy(&ret[i], entry, sizeof(ret[i]));
-		ret[i].name[sizeof(ret[i].name) - 1] = 0;
-	}
-	*ret_next_id = r.next_id;
-	return (int)r.n;
 }
 
 int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,

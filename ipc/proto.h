@@ -39,6 +39,7 @@ struct proto_request {
 		struct kvd_msg_quota quota;
 		struct kvd_msg_cache_list cache_list;
 		struct kvd_msg_prefix prefix;
+		struct kvd_msg_drain drain;
 	} u;
 };
 
@@ -68,7 +69,7 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
 		      size_t size);
 
 /**
- * proto_parse_page() - entries of a QUOTA_, CACHE_LIST_ or MONITOR_REPLY
+ * proto_parse_page() - entries of a CLIENTS_, QUOTA_, CACHE_LIST_ or MONITOR_REPLY
  * @type: which
  * @ret: [cap] entries of @size bytes as this side knows them
  * @ret_next: names the next page, 0 after the last; MONITOR: how many were lost
@@ -77,15 +78,6 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
  */
 int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,
 		     size_t cap, uint64_t *ret_next);
-
-/**
- * proto_parse_clients() - client: entries of a CLIENTS_REPLY
- * @ret: [cap] filled in
- *
- * Return: how many there were, at most @cap are written; KVD_E_PROTO.
- */
-int proto_parse_clients(const void *buf, size_t len, struct kvd_client_info *ret,
-			size_t cap, uint64_t *ret_next_id);
 
 /* Fill a header. */
 void proto_hdr_init(struct kvd_msg_hdr *hdr, uint16_t type, size_t len, uint32_t tag,

@@ -25,7 +25,7 @@ static const struct {
 	{KVD_E_TEMPLATE, "KVD_E_TEMPLATE",
 	 "The model's chat template is not known to kvd; send plain text or tokens"},
 	{KVD_E_DRAINING, "KVD_E_DRAINING",
-	 "The daemon is shutting down and accepts nothing new"},
+	 "The daemon finishes what runs and takes nothing new for now"},
 	{KVD_E_TOKENIZER, "KVD_E_TOKENIZER",
 	 "The model has no usable tokenizer; send tokens"},
 	{KVD_E_TOKEN, "KVD_E_TOKEN", "A token id is not in the model's vocabulary"},

@@ -398,6 +398,17 @@ KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
 			  const struct kvd_quota *quota);
 
 /**
+ * kvc_drain() - refuse new requests for the model, or take them again
+ * @action: enum kvd_drain_action; all but KVD_DRAIN_ASK need KVD_FEATURE_ADMIN
+ * @ret_requests: operations of all clients that have not ended; may be NULL
+ *
+ * See struct kvd_msg_drain. Does not wait for them: ask again until none is left.
+ *
+ * Return: 1 while the daemon drains, 0 when it does not.
+ */
+KVC_API int kvc_drain(struct kvc_client *client, uint32_t action, uint32_t *ret_requests);
+
+/**
  * kvc_cache_list() - what the cache holds, prefix by prefix
  * @ret_prefixes: [cap]
  *
@@ -444,7 +455,8 @@ KVC_API int kvc_events(struct kvc_client *client, struct kvd_event *ret_events,
 		       size_t cap, uint64_t *ret_lost);
 
 /*
- * Flush the cache; NULL for domain and model: all that the caller may. Complete
+ * Flush the cache; NULL for domain and model: all that the caller may. A model is named
+ * by its name, or by KVD_MODEL_DIGITS or more first digits of its fingerprint. Complete
  * only if ret_counts->remaining is 0.
  */
 KVC_API int kvc_cache_flush(struct kvc_client *client, const char *domain,

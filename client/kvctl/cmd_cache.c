@@ -9,6 +9,7 @@
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/lists.h"
 #include "client/kvctl/prefix.h"
 #include "client/kvctl/quota.h"
 #include "client/kvctl/table.h"
@@ -106,38 +107,32 @@ static int list_cache(struct kvctl *ctl)
 	static const char *const headings[] = {
 		"ID",       ">TOKENS", ">OWN BLOCKS",   "DOMAIN",
 		">READERS", ">PINS",   "WHY IT IS KEPT"};
-	struct kvd_prefix_info *list = NULL;
+	const struct kvd_prefix_info *prefixes;
+	struct list list = {0};
 	struct kvc_client *client;
 	struct table table;
 	struct json json;
-	int r = kvctl_connect(ctl, &client), n = 0;
+	int r = kvctl_connect(ctl, &client);
 
 	if (r)
 		return r;
-	n = kvc_cache_list(client, NULL, 0);
-	if (n > 0) {
-		size_t cap = (size_t)n;
-
-		list = calloc(cap, sizeof(*list));
-		n = list ? kvc_cache_list(client, list, cap) : -ENOMEM;
-		if (n > (int)cap)
-			n = (int)cap;
-	}
+	r = list_prefixes(&list, client);
 	kvc_close(client);
-	if (n < 0) {
-		free(list);
-		return kvctl_fail("cannot list the cache", n);
+	if (r < 0) {
+		list_deinit(&list);
+		return kvctl_fail("cannot list the cache", r);
 	}
+	prefixes = list.items;
 	json_init(&json, stdout);
 	if (ctl->json) {
 		json_open_object(&json, NULL);
 		json_open_array(&json, "prefixes");
 	} else if (table_init(&table, 7, headings) < 0) {
-		free(list);
+		list_deinit(&list);
 		return kvctl_fail("cannot list the cache", -ENOMEM);
 	}
-	for (int i = 0; i < n; i++) {
-		const struct kvd_prefix_info *p = &list[i];
+	for (size_t i = 0; i < list.n; i++) {
+		const struct kvd_prefix_info *p = &prefixes[i];
 		const char *why = p->pins      ? "pinned"
 				  : p->readers ? "in use"
 				  : p->often   ? "found again"
@@ -176,7 +171,7 @@ static int list_cache(struct kvctl *ctl)
 		table_print(&table, stdout);
 		table_deinit(&table);
 	}
-	free(list);
+	list_deinit(&list);
 	return r ? kvctl_fail("cannot list the cache", -ENOMEM) : EXIT_OK;
 }
 

@@ -1,55 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* kvctl clients: who is connected, and what each holds. */
+/* kvctl clients: who is connected, what each holds, and what its user may. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/lists.h"
+#include "client/kvctl/quota.h"
 #include "client/kvctl/table.h"
 
-/* More clients may connect between asking how many and asking for them. */
-static int fetch(struct kvc_client *client, struct kvd_client_info **ret_list,
-		 size_t *ret_n)
+static void print_json(const struct list *clients, const struct list *users)
 {
-	struct kvd_client_info *list = NULL;
-	size_t cap = 128;
-
-	for (;;) {
-		struct kvd_client_info *grown = reallocarray(list, cap, sizeof(*list));
-		int n;
-
-		if (!grown) {
-			free(list);
-			return -ENOMEM;
-		}
-		list = grown;
-		n = kvc_clients(client, list, cap);
-		if (n >= 0 && (size_t)n > cap) {
-			cap = (size_t)n + 64;
-			continue;
-		}
-		if (n < 0) {
-			free(list);
-			return n;
-		}
-		*ret_list = list;
-		*ret_n = (size_t)n;
-		return 0;
-	}
-}
-
-static void print_json(const struct kvd_client_info *list, size_t n)
-{
+	const struct kvd_client_info *list = clients->items;
 	struct json json;
 
 	json_init(&json, stdout);
 	json_open_object(&json, NULL);
 	json_open_array(&json, "clients");
-	for (const struct kvd_client_info *c = list; c < list + n; c++) {
+	for (const struct kvd_client_info *c = list; c < list + clients->n; c++) {
 		json_open_object(&json, NULL);
 		json_u64(&json, "id", c->id);
 		json_i64(&json, "pid", c->pid);
@@ -63,10 +34,12 @@ static void print_json(const struct kvd_client_info *list, size_t n)
 		json_u64(&json, "generated_tokens", c->tokens_generated);
 		json_u64(&json, "cached_tokens", c->tokens_cached);
 		json_u64(&json, "blocks", c->blocks);
+		json_u64(&json, "arena_bytes", c->arena);
 		json_f64(&json, "connected_s", (double)c->connected_ns * 1e-9, 12);
 		json_close_object(&json);
 	}
 	json_close_array(&json);
+	quota_print_users(&json, users);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -91,21 +64,23 @@ static int add_row(struct table *table, const struct kvd_client_info *c)
 	r |= table_add(table, "%" PRIu64, c->tokens_cached);
 	r |= table_add(table, "%" PRIu64, c->tokens_generated);
 	r |= table_add(table, "%" PRIu64, c->blocks);
+	r |= table_add(table, "%" PRIu64, c->arena >> 10);
 	r |= table_add(table, "%s", kvctl_age(c->connected_ns, age));
 	return r ? -ENOMEM : 0;
 }
 
-static int print_table(const struct kvd_client_info *list, size_t n)
+static int print_clients(const struct list *clients)
 {
 	static const char *const headings[] = {
-		">ID",     ">PID",    "USER",       "NAME",    ">RUNNING", ">WAITING",
-		">PROMPT", ">CACHED", ">GENERATED", ">BLOCKS", "CONNECTED"};
+		">ID",     ">PID",    "USER",       "NAME",    ">RUNNING",   ">WAITING",
+		">PROMPT", ">CACHED", ">GENERATED", ">BLOCKS", ">ARENA KIB", "CONNECTED"};
+	const struct kvd_client_info *list = clients->items;
 	struct table table;
 	int r = table_init(&table, sizeof(headings) / sizeof(headings[0]), headings);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n && r == 0; i++)
+	for (size_t i = 0; i < clients->n && r == 0; i++)
 		r = add_row(&table, &list[i]);
 	if (r == 0)
 		table_print(&table, stdout);
@@ -113,12 +88,22 @@ static int print_table(const struct kvd_client_info *list, size_t n)
 	return r;
 }
 
+/* Limits are of users, not of connections: they have a table of their own. */
+static int print_tables(const struct list *clients, const struct list *users)
+{
+	int r = print_clients(clients);
+
+	if (r < 0)
+		return r;
+	puts("\nUse and limits of each user:");
+	return quota_print_table(users);
+}
+
 int cmd_clients(struct kvctl *ctl, int argc, char **argv)
 {
 	static const struct option options[] = {KVCTL_COMMON_OPTIONS};
-	struct kvd_client_info *list = NULL;
+	struct list clients = {0}, users = {0};
 	struct kvc_client *client;
-	size_t n = 0;
 	int r;
 
 	(void)kvctl_next_option(ctl, argc, argv, options);
@@ -126,16 +111,19 @@ int cmd_clients(struct kvctl *ctl, int argc, char **argv)
 	r = kvctl_connect(ctl, &client);
 	if (r)
 		return r;
-	r = fetch(client, &list, &n);
+	r = list_clients(&clients, client);
+	if (r == 0)
+		r = list_users(&users, client);
 	if (r == 0) {
 		if (ctl->json)
-			print_json(list, n);
+			print_json(&clients, &users);
 		else
-			r = print_table(list, n);
+			r = print_tables(&clients, &users);
 	}
 	if (r < 0)
 		r = kvctl_fail("cannot list the clients", r);
-	free(list);
+	list_deinit(&clients);
+	list_deinit(&users);
 	kvc_close(client);
 	return r;
 }

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* kvctl __complete: names that only the daemon knows, one a line, for the shells. It says
  * nothing at all when there is no daemon, and does not wait for one. */
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/lists.h"
 
-#define MAX_CLIENTS 4096
-#define TIMEOUT_NS  500000000
+#define TIMEOUT_NS 500000000
 
 static void print_model(struct kvc_client *client)
 {
@@ -21,28 +18,28 @@ static void print_model(struct kvc_client *client)
 		       stats.model.name);
 }
 
-static int compare(const void *a, const void *b)
-{
-	uint32_t x = ((const struct kvd_client_info *)a)->uid;
-	uint32_t y = ((const struct kvd_client_info *)b)->uid;
-
-	return (x > y) - (x < y);
-}
-
-/* Of those who are connected. */
+/* Of those who are connected, or have limits of their own; by rising uid. */
 static void print_domains(struct kvc_client *client)
 {
-	struct kvd_client_info *list = calloc(MAX_CLIENTS, sizeof(*list));
-	int n = list ? kvc_clients(client, list, MAX_CLIENTS) : -ENOMEM;
+	struct list list = {0};
+	const struct kvd_quota_info *users;
 
-	if (n > MAX_CLIENTS)
-		n = MAX_CLIENTS;
-	if (n > 0)
-		qsort(list, (size_t)n, sizeof(*list), compare);
-	for (int i = 0; i < n; i++)
-		if (i == 0 || list[i].uid != list[i - 1].uid)
-			printf("uid:%" PRIu32 "\n", list[i].uid);
-	free(list);
+	if (list_users(&list, client) == 0) {
+		users = list.items;
+		for (size_t i = 0; i < list.n; i++) {
+			bool seen = false;
+
+			for (size_t k = 0; k < i && !seen; k++)
+				seen = !strncmp(users[k].domain, users[i].domain,
+						sizeof(users[i].domain));
+			if (!seen)
+				printf("%.*s\n",
+				       (int)strnlen(users[i].domain,
+						    sizeof(users[i].domain)),
+				       users[i].domain);
+		}
+	}
+	list_deinit(&list);
 }
 
 int cmd_complete(struct kvctl *ctl, int argc, char **argv)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* kvctl generate: one prompt, its answer as it comes or as one JSON object. */
+/* kvctl generate: one prompt, its answer as it comes, several, or one JSON object. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "client/kvctl/choices.h"
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
 #include "client/kvctl/utf8.h"
@@ -29,6 +30,7 @@ enum {
 };
 
 static const struct option options[] = {
+	{"choices", required_argument, NULL, 'n'},
 	{"raw", no_argument, NULL, OPT_RAW},
 	{"system", required_argument, NULL, OPT_SYSTEM},
 	{"system-file", required_argument, NULL, OPT_SYSTEM_FILE},
@@ -86,6 +88,10 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 	gen->opts.max_tokens = 512;
 	while ((c = kvctl_next_option(ctl, argc, argv, options)) != -1) {
 		switch (c) {
+		case 'n':
+			gen->opts.n =
+				(uint32_t)kvctl_parse_u64("-n", optarg, 1, KVD_MAX_N);
+			break;
 		case OPT_RAW:
 			gen->raw = true;
 			break;
@@ -159,57 +165,20 @@ static int show_piece(void *userdata, const struct kvc_piece *piece)
 	return fflush(stdout) == EOF;
 }
 
-static const char *finish_name(uint32_t reason)
-{
-	switch (reason) {
-	case KVD_FINISH_STOP:
-		return "stop";
-	case KVD_FINISH_LENGTH:
-		return "length";
-	case KVD_FINISH_CANCELLED:
-		return "cancelled";
-	default:
-		return "error";
-	}
-}
-
-/* Tokens after the first one, over the time that they took. */
-static double tokens_per_s(const struct kvd_cqe_usage *usage)
-{
-	if (usage->generated_tokens < 2 || usage->total_ns <= usage->ttft_ns)
-		return 0;
-	return (usage->generated_tokens - 1) /
-	       ((double)(usage->total_ns - usage->ttft_ns) * 1e-9);
-}
-
 static void print_result(const struct kvc_result *result, FILE *f)
 {
-	const struct kvd_cqe_usage *usage = &result->usage;
 	struct json json;
 
 	json_init(&json, f);
 	json_open_object(&json, NULL);
-	json_str_n(&json, "text", result->text ? result->text : "", result->text_len);
-	json_open_array(&json, "tokens");
-	for (size_t i = 0; i < result->n_tokens; i++)
-		json_u64(&json, NULL, result->tokens[i]);
-	json_close_array(&json);
-	if (result->logprobs) {
-		json_open_array(&json, "logprobs");
-		for (size_t i = 0; i < result->n_tokens; i++)
-			json_f64(&json, NULL, (double)result->logprobs[i], 9);
-		json_close_array(&json);
-	}
-	json_str(&json, "finish_reason", finish_name(usage->finish_reason));
-	json_u64(&json, "prompt_tokens", usage->prompt_tokens);
-	json_u64(&json, "cached_tokens", usage->cached_tokens);
-	json_f64(&json, "ttft_ms", (double)usage->ttft_ns * 1e-6, 8);
-	json_f64(&json, "tokens_per_s", tokens_per_s(usage), 6);
+	choice_print_keys(&json, result);
 	json_close_object(&json);
 	json_end(&json);
 }
 
-static int write_report(const char *path, const struct kvc_result *result)
+/* What --report asks for: one answer, or several where @choices is not NULL. */
+static int write_report(const char *path, const struct kvc_result *result,
+			const struct choices *choices)
 {
 	FILE *f = fopen(path, "we");
 	int bad;
@@ -218,7 +187,10 @@ static int write_report(const char *path, const struct kvc_result *result)
 		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
 		return EXIT_FAILED;
 	}
-	print_result(result, f);
+	if (choices)
+		choices_print_json(choices, f);
+	else
+		print_result(result, f);
 	bad = ferror(f);
 	if ((fclose(f) == EOF) | bad) {
 		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
@@ -227,18 +199,14 @@ static int write_report(const char *path, const struct kvc_result *result)
 	return EXIT_OK;
 }
 
-static int ask(const struct kvctl *ctl, const struct generate *gen,
-	       const struct kvc_input *input)
+static int ask_one(const struct kvctl *ctl, struct kvc_client *client,
+		   const struct generate *gen, const struct kvc_input *input)
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	struct kvc_result result = {0};
-	struct kvc_client *client;
-	int r = kvctl_connect(ctl, &client);
+	int r = kvc_run(client, input, &gen->opts, ctl->json ? NULL : show_piece,
+			&terminal, &result);
 
-	if (r)
-		return r;
-	r = kvc_run(client, input, &gen->opts, ctl->json ? NULL : show_piece, &terminal,
-		    &result);
 	if (!ctl->json && result.n_tokens)
 		putchar('\n');
 	if (r < 0 && ferror(stdout)) {
@@ -248,9 +216,60 @@ static int ask(const struct kvctl *ctl, const struct generate *gen,
 	} else {
 		if (ctl->json)
 			print_result(&result, stdout);
-		r = gen->report ? write_report(gen->report, &result) : EXIT_OK;
+		r = gen->report ? write_report(gen->report, &result, NULL) : EXIT_OK;
 	}
 	kvc_result_clear(&result);
+	return r;
+}
+
+static int fail_several(const struct choices *choices, int error)
+{
+	uint64_t detail = choices->list[0].result.usage.detail;
+
+	/* the library has not seen what a completion says */
+	if (!detail || choices->list[0].res != error)
+		return kvctl_fail("cannot generate", error);
+	fflush(stdout);
+	fprintf(stderr, "kvctl: cannot generate: %s (%llu)\n", kvc_strerror(error),
+		(unsigned long long)detail);
+	return kvctl_exit_code(error);
+}
+
+/* Answers that came are shown also when another one ended with an error. */
+static int ask_several(const struct kvctl *ctl, struct kvc_client *client,
+		       const struct generate *gen, const struct kvc_input *input)
+{
+	struct choices choices;
+	int r = choices_run(&choices, client, input, &gen->opts, !ctl->json), failed;
+
+	if (r < 0) {
+		r = fail_several(&choices, r);
+	} else {
+		failed = choices_error(&choices);
+		if (ctl->json)
+			choices_print_json(&choices, stdout);
+		r = gen->report ? write_report(gen->report, NULL, &choices) : EXIT_OK;
+		if (failed) {
+			fflush(stdout);
+			fprintf(stderr, "kvctl: cannot generate: %s\n",
+				kvc_strerror(failed));
+			r = kvctl_exit_code(failed);
+		}
+	}
+	choices_deinit(&choices);
+	return r;
+}
+
+static int ask(const struct kvctl *ctl, const struct generate *gen,
+	       const struct kvc_input *input)
+{
+	struct kvc_client *client;
+	int r = kvctl_connect(ctl, &client);
+
+	if (r)
+		return r;
+	r = gen->opts.n > 1 ? ask_several(ctl, client, gen, input)
+			    : ask_one(ctl, client, gen, input);
 	kvc_close(client);
 	return r;
 }
@@ -264,6 +283,7 @@ int cmd_generate(struct kvctl *ctl, int argc, char **argv)
 	struct generate gen;
 	int r;
 
+	ctl->shorts = "n:";
 	parse_options(ctl, argc, argv, &gen);
 	prompt = kvctl_read_text(kvctl_one_argument(argc, argv, "PROMPT"), &len);
 	if (!prompt)

@@ -20,6 +20,7 @@ static const char *kind_name(uint32_t kind)
 		[KVD_EVENT_FAULT] = "fault",     [KVD_EVENT_REQUEST] = "request",
 		[KVD_EVENT_EVICT] = "evict",     [KVD_EVENT_FLUSH] = "flush",
 		[KVD_EVENT_LIMIT] = "limit",     [KVD_EVENT_QUOTA] = "quota",
+		[KVD_EVENT_DRAIN] = "drain",
 	};
 
 	return kind < sizeof(names) / sizeof(names[0]) && names[kind] ? names[kind]
@@ -94,6 +95,10 @@ static void print_event(const struct kvd_event *e)
 	case KVD_EVENT_EVICT:
 	case KVD_EVENT_FLUSH:
 		json_u64(&json, "blocks", e->blocks);
+		break;
+	case KVD_EVENT_DRAIN:
+		json_bool(&json, "draining", e->status);
+		json_u64(&json, "requests", e->requests);
 		break;
 	case KVD_EVENT_LIMIT:
 		json_str(&json, "error", kvc_errname(e->status));

@@ -98,6 +98,7 @@ static void print_json(const struct kvd_stats *stats)
 	json_u64(&json, "clients", stats->clients);
 	json_u64(&json, "rings", stats->rings);
 	json_u64(&json, "sessions_faulty", stats->sessions_faulty);
+	json_bool(&json, "draining", stats->draining);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -134,6 +135,8 @@ static void print_status(const struct kvd_stats *stats)
 	       stats->requests_running, stats->requests_waiting,
 	       stats->requests_completed);
 	printf("  clients   %" PRIu64 "\n", stats->clients);
+	if (stats->draining)
+		printf("  draining  takes no new requests; 'kvctl drain --off' ends it\n");
 }
 
 static void print_stats(const struct kvd_stats *stats)

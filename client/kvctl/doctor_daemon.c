@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "client/kvctl/doctor.h"
+#include "client/kvctl/lists.h"
 
 #define STR(field) (int)strnlen((field), sizeof(field)), (field)
 
@@ -19,51 +20,8 @@
 /* Everything the equations speak of. */
 struct sample {
 	struct kvd_stats stats;
-	struct kvd_client_info *clients;
-	struct kvd_quota_info *users;
-	size_t clients_cap, users_cap;
-	size_t n_clients, n_users;
+	struct list clients, users;
 };
-
-static int fetch_clients(struct sample *s, struct kvc_client *client)
-{
-	for (;;) {
-		int n = kvc_clients(client, s->clients, s->clients_cap);
-		void *grown;
-
-		if (n < 0)
-			return n;
-		if ((size_t)n <= s->clients_cap) {
-			s->n_clients = (size_t)n;
-			return 0;
-		}
-		grown = reallocarray(s->clients, (size_t)n + 64, sizeof(*s->clients));
-		if (!grown)
-			return -ENOMEM;
-		s->clients = grown;
-		s->clients_cap = (size_t)n + 64;
-	}
-}
-
-static int fetch_users(struct sample *s, struct kvc_client *client)
-{
-	for (;;) {
-		int n = kvc_quotas(client, s->users, s->users_cap);
-		void *grown;
-
-		if (n < 0)
-			return n;
-		if ((size_t)n <= s->users_cap) {
-			s->n_users = (size_t)n;
-			return 0;
-		}
-		grown = reallocarray(s->users, (size_t)n + 64, sizeof(*s->users));
-		if (!grown)
-			return -ENOMEM;
-		s->users = grown;
-		s->users_cap = (size_t)n + 64;
-	}
-}
 
 static int fetch(struct sample *s, struct kvc_client *client)
 {
@@ -72,9 +30,9 @@ static int fetch(struct sample *s, struct kvc_client *client)
 	s->stats = (struct kvd_stats){.size = sizeof(s->stats)};
 	r = kvc_stats(client, &s->stats);
 	if (r == 0)
-		r = fetch_clients(s, client);
+		r = list_clients(&s->clients, client);
 	if (r == 0)
-		r = fetch_users(s, client);
+		r = list_users(&s->users, client);
 	return r;
 }
 
@@ -84,15 +42,17 @@ static int fetch(struct sample *s, struct kvc_client *client)
  */
 static bool is_even(const struct sample *s, char *why, size_t size)
 {
+	const struct kvd_client_info *clients = s->clients.items;
+	const struct kvd_quota_info *users = s->users.items;
 	const struct kvd_stats *stats = &s->stats;
 	uint64_t rings = 0, connections = 0, running = 0, waiting = 0;
 
-	for (size_t i = 0; i < s->n_clients; i++)
-		rings += s->clients[i].rings;
-	for (size_t i = 0; i < s->n_users; i++) {
-		connections += s->users[i].connections;
-		running += s->users[i].running;
-		waiting += s->users[i].waiting;
+	for (size_t i = 0; i < s->clients.n; i++)
+		rings += clients[i].rings;
+	for (size_t i = 0; i < s->users.n; i++) {
+		connections += users[i].connections;
+		running += users[i].running;
+		waiting += users[i].waiting;
 	}
 	if (rings != stats->rings)
 		snprintf(why, size,
@@ -149,7 +109,7 @@ static void check_sums(struct doctor *doctor, struct kvc_client *client, struct 
 				doctor_add(doctor, "sums", DOCTOR_OK,
 					   "%zu clients of %zu users: rings and requests "
 					   "add up",
-					   s->n_clients, s->n_users);
+					   s->clients.n, s->users.n);
 				return;
 			}
 		}
@@ -214,10 +174,11 @@ static void check_model(struct doctor *doctor)
 /* A row for each user that stands at a limit; one when nobody does. */
 static void check_limits(struct doctor *doctor, const struct sample *s)
 {
+	const struct kvd_quota_info *users = s->users.items;
 	uint64_t guaranteed = 0;
 	bool any = false;
 
-	for (const struct kvd_quota_info *u = s->users; u < s->users + s->n_users; u++) {
+	for (const struct kvd_quota_info *u = users; u < users + s->users.n; u++) {
 		const struct kvd_quota *q = &u->quota;
 		const char *what = NULL, *option = NULL;
 
@@ -285,6 +246,6 @@ void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 			   doctor->stats.sessions_faulty);
 		doctor_fix(doctor, "journalctl -u kvd -p warning names them");
 	}
-	free(sample.clients);
-	free(sample.users);
+	list_deinit(&sample.clients);
+	list_deinit(&sample.users);
 }

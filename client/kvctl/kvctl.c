@@ -222,8 +222,7 @@ char *kvctl_read_text(const char *argument, size_t *ret_len)
 	return text;
 }
 
-/* Exit code of an error of the library or the daemon. */
-static int exit_of(int error)
+int kvctl_exit_code(int error)
 {
 	switch (error) {
 	case -ECONNREFUSED:
@@ -262,7 +261,7 @@ int kvctl_fail(const char *what, int error)
 		fprintf(stderr, "kvctl: %s: %s\n", what, detail);
 	else
 		fprintf(stderr, "kvctl: %s: %s\n", what, kvc_strerror(error));
-	return exit_of(error);
+	return kvctl_exit_code(error);
 }
 
 /* Whoever may open the administrators' socket wants its rights. */

@@ -80,6 +80,9 @@ int kvctl_connect(const struct kvctl *ctl, struct kvc_client **ret_client);
 /* Says that @what failed with @error and what to do about it. Return: the exit code. */
 int kvctl_fail(const char *what, int error);
 
+/* The exit code of an error of the library or the daemon. */
+int kvctl_exit_code(int error);
+
 /* Flushes stdout. Return: @status, or EXIT_FAILED when the output did not get out. */
 int kvctl_finish(int status);
 
@@ -90,6 +93,7 @@ int cmd_status(struct kvctl *ctl, int argc, char **argv);
 int cmd_stats(struct kvctl *ctl, int argc, char **argv);
 int cmd_top(struct kvctl *ctl, int argc, char **argv);
 int cmd_doctor(struct kvctl *ctl, int argc, char **argv);
+int cmd_drain(struct kvctl *ctl, int argc, char **argv);
 int cmd_monitor(struct kvctl *ctl, int argc, char **argv);
 int cmd_clients(struct kvctl *ctl, int argc, char **argv);
 int cmd_cache(struct kvctl *ctl, int argc, char **argv);

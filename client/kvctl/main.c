@@ -11,7 +11,8 @@ static const struct verb verbs[] = {
 	{"stats", cmd_stats, "[--json]", "Print all counters of the daemon",
 	 "\nExample:\n  kvctl stats --json | jq .cache.shared_hit_tokens\n"},
 	{"clients", cmd_clients, "[--json]",
-	 "List the connected programs; those of other users for an administrator only",
+	 "List the connected programs, and what their users have and may have",
+	 "\nThose of other users for an administrator only.\n"
 	 "\nExample:\n  kvctl clients\n"},
 	{"top", cmd_top, "[-b] [-n N] [-d SEC] [-o KEY]",
 	 "Show the daemon and its clients, again and again",
@@ -34,11 +35,18 @@ static const struct verb verbs[] = {
 	 "\nFor an administrator only. Options:\n"
 	 "      --count N        end after N events\n"
 	 "\nExample:\n  sudo kvctl monitor | jq 'select(.event == \"request\")'\n"},
+	{"drain", cmd_drain, "[--wait] [--off]",
+	 "Take no new requests for the model, and let those that run finish",
+	 "\nFor an administrator only. Options:\n"
+	 "      --wait           wait until none is left\n"
+	 "      --off            take new requests again\n"
+	 "\nExample:\n  sudo kvctl drain --wait --timeout 300 && sudo systemctl restart kvd\n"},
 	{"cache", cmd_cache, "flush|ls|pin|unpin|quota [OPTIONS]",
 	 "Empty the prefix cache, list and pin what it holds, show and set users' limits",
 	 "\nflush leaves running requests alone. Options:\n"
 	 "      --domain D       only this sharing domain, such as uid:1000\n"
-	 "      --model M        only blocks of the model with this name\n"
+	 "      --model M        only blocks of this model: its name, or eight or more of the\n"
+	 "                       first digits of its fingerprint\n"
 	 "      --yes            do not ask; needed when stdin is no terminal\n"
 	 "      PREFIX           only this prefix, with all that goes on from it\n"
 	 "\nExit code 1 if anything that may be flushed is left.\n"
@@ -62,6 +70,7 @@ static const struct verb verbs[] = {
 	{"generate", cmd_generate, "[OPTIONS] PROMPT|-",
 	 "Answer a prompt, printed as it comes",
 	 "\nOptions:\n"
+	 "  -n, --choices N      N answers, each with a seed of its own, up to 16\n"
 	 "      --raw            continue the text, without the model's chat template\n"
 	 "      --system TEXT    system prompt of the conversation\n"
 	 "      --system-file F  the same, read from a file\n"
@@ -80,6 +89,7 @@ static const struct verb verbs[] = {
 	 "\nExamples:\n"
 	 "  kvctl generate 'What is the capital of France?'\n"
 	 "  kvctl generate --system 'Answer in one word.' --json 'Capital of Peru?'\n"
+	 "  kvctl generate -n 3 --temperature 1 'Name a colour.'\n"
 	 "  kvctl generate --raw --max-tokens 20 - < story.txt\n"},
 	{"tokenize", cmd_tokenize, "[--no-special] TEXT|-",
 	 "Print the token ids of a text",

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/kvctl/json.h"
 #include "client/kvctl/table.h"
-
-#define MAX_USERS 4096
 
 void quota_option(struct quota_args *args, int option, const char *text)
 {
@@ -60,32 +57,39 @@ void quota_option(struct quota_args *args, int option, const char *text)
 	}
 }
 
-static void print_json(const struct kvd_quota_info *list, int n)
+void quota_print_users(struct json *json, const struct list *list)
+{
+	const struct kvd_quota_info *users = list->items;
+
+	json_open_array(json, "users");
+	for (const struct kvd_quota_info *u = users; u < users + list->n; u++) {
+		json_open_object(json, NULL);
+		json_u64(json, "uid", u->uid);
+		json_str_n(json, "domain", u->domain,
+			   strnlen(u->domain, sizeof(u->domain)));
+		json_u64(json, "blocks", u->blocks);
+		json_u64(json, "guaranteed_blocks", u->quota.guaranteed_blocks);
+		json_u64(json, "max_blocks", u->quota.max_blocks);
+		json_u64(json, "running", u->running);
+		json_u64(json, "max_running", u->quota.max_running);
+		json_u64(json, "waiting", u->waiting);
+		json_u64(json, "max_waiting", u->quota.max_waiting);
+		json_u64(json, "connections", u->connections);
+		json_u64(json, "max_connections", u->quota.max_connections);
+		json_u64(json, "arena_bytes", u->arena);
+		json_u64(json, "max_arena_bytes", u->quota.max_arena);
+		json_close_object(json);
+	}
+	json_close_array(json);
+}
+
+static void print_json(const struct list *list)
 {
 	struct json json;
 
 	json_init(&json, stdout);
 	json_open_object(&json, NULL);
-	json_open_array(&json, "users");
-	for (const struct kvd_quota_info *u = list; u < list + n; u++) {
-		json_open_object(&json, NULL);
-		json_u64(&json, "uid", u->uid);
-		json_str_n(&json, "domain", u->domain,
-			   strnlen(u->domain, sizeof(u->domain)));
-		json_u64(&json, "blocks", u->blocks);
-		json_u64(&json, "guaranteed_blocks", u->quota.guaranteed_blocks);
-		json_u64(&json, "max_blocks", u->quota.max_blocks);
-		json_u64(&json, "running", u->running);
-		json_u64(&json, "max_running", u->quota.max_running);
-		json_u64(&json, "waiting", u->waiting);
-		json_u64(&json, "max_waiting", u->quota.max_waiting);
-		json_u64(&json, "connections", u->connections);
-		json_u64(&json, "max_connections", u->quota.max_connections);
-		json_u64(&json, "arena_bytes", u->arena);
-		json_u64(&json, "max_arena_bytes", u->quota.max_arena);
-		json_close_object(&json);
-	}
-	json_close_array(&json);
+	quota_print_users(&json, list);
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -97,8 +101,9 @@ static int add_use(struct table *table, uint64_t use, uint64_t limit)
 		     : table_add(table, "%" PRIu64, use);
 }
 
-static int print_table(const struct kvd_quota_info *list, int n)
+int quota_print_table(const struct list *list)
 {
+	const struct kvd_quota_info *users = list->items;
 	static const char *const headings[] = {"USER",         "DOMAIN",    ">BLOCKS",
 					       ">SURE OF",     ">RUNNING",  ">WAITING",
 					       ">CONNECTIONS", ">ARENA KIB"};
@@ -107,7 +112,7 @@ static int print_table(const struct kvd_quota_info *list, int n)
 
 	if (r < 0)
 		return r;
-	for (const struct kvd_quota_info *u = list; u < list + n; u++) {
+	for (const struct kvd_quota_info *u = users; u < users + list->n; u++) {
 		const struct passwd *pw = getpwuid(u->uid);
 
 		r |= pw ? table_add(&table, "%s", pw->pw_name)
@@ -129,35 +134,29 @@ static int print_table(const struct kvd_quota_info *list, int n)
 
 int quota_run(struct kvctl *ctl, const struct quota_args *args)
 {
-	struct kvd_quota_info *list = calloc(MAX_USERS, sizeof(*list));
 	struct kvc_client *client;
-	int r, n = 0;
+	struct list list = {0};
+	int r;
 
 	if (args->set && !args->has_user)
 		kvctl_usage_error("whose limits? add --user NAME");
-	if (!list)
-		return kvctl_fail("cannot list the users", -ENOMEM);
 	r = kvctl_connect(ctl, &client);
-	if (r) {
-		free(list);
+	if (r)
 		return r;
-	}
 	if (args->set)
 		r = kvc_quota_set(client, args->uid, args->set, &args->quota);
 	if (r < 0) {
 		r = kvctl_fail("cannot set the limits", r);
 	} else {
-		n = kvc_quotas(client, list, MAX_USERS);
-		if (n > MAX_USERS)
-			n = MAX_USERS;
-		if (n >= 0 && ctl->json)
-			print_json(list, n);
-		else if (n >= 0)
-			n = print_table(list, n);
-		if (n < 0)
-			r = kvctl_fail("cannot list the users", n);
+		r = list_users(&list, client);
+		if (r == 0 && ctl->json)
+			print_json(&list);
+		else if (r == 0)
+			r = quota_print_table(&list);
+		if (r < 0)
+			r = kvctl_fail("cannot list the users", r);
 	}
+	list_deinit(&list);
 	kvc_close(client);
-	free(list);
 	return r;
 }

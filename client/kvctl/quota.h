@@ -6,7 +6,9 @@
  * kvctl cache quota: limits and use of each user, and setting limits. Owns nothing; one
  * thread. Relies on the connection of kvctl.h and says what is wrong itself.
  */
+#include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/lists.h"
 
 /* Options as cmd_cache.c numbers them. */
 enum quota_option {
@@ -29,6 +31,10 @@ struct quota_args {
 
 /* Notes one option; a bad value is a usage error. */
 void quota_option(struct quota_args *args, int option, const char *text);
+
+/* Use and limits of the users in @list: the array "users" in JSON, or a table. */
+void quota_print_users(struct json *json, const struct list *list);
+int quota_print_table(const struct list *list); /* Return: 0 or -ENOMEM. */
 
 /* Return: the exit code. */
 int quota_run(struct kvctl *ctl, const struct quota_args *args);

@@ -34,23 +34,6 @@ static double rate(uint64_t now, uint64_t before, uint64_t ns)
 	return ns && now > before ? (double)(now - before) * 1e9 / (double)ns : 0.0;
 }
 
-/* The array keeps its room from sample to sample. Return: entries, or an error. */
-static int fetch_clients(struct top *top, struct kvc_client *client)
-{
-	for (;;) {
-		int n = kvc_clients(client, top->list, top->cap);
-		struct kvd_client_info *grown;
-
-		if (n < 0 || (size_t)n <= top->cap)
-			return n;
-		grown = reallocarray(top->list, (size_t)n + 64, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		top->list = grown;
-		top->cap = (size_t)n + 64;
-	}
-}
-
 static void fill_row(struct top_row *row, const struct kvd_client_info *info,
 		     const struct kvd_client_info *before)
 {
@@ -75,40 +58,36 @@ static void fill_row(struct top_row *row, const struct kvd_client_info *info,
 int top_sample(struct top *top, struct kvc_client *client)
 {
 	struct kvd_stats old = top->stats;
-	struct kvd_client_info *swap = top->before;
-	size_t swap_cap = top->cap_before, b = 0;
+	struct list swap = top->before;
+	const struct kvd_client_info *infos, *before;
 	uint64_t ns, queried;
 	struct top_row *rows;
-	int n;
+	size_t b = 0;
+	int r;
 
 	/* What was the last sample becomes the one before. */
 	top->before = top->list;
-	top->cap_before = top->cap;
-	top->n_before = top->n_rows;
 	top->list = swap;
-	top->cap = swap_cap;
 	top->stats = (struct kvd_stats){.size = sizeof(top->stats)};
-	n = kvc_stats(client, &top->stats);
-	if (n < 0)
-		return n;
-	n = fetch_clients(top, client);
-	if (n < 0)
-		return n;
-	rows = reallocarray(top->rows, (size_t)n + 1, sizeof(*rows));
+	r = kvc_stats(client, &top->stats);
+	if (r == 0)
+		r = list_clients(&top->list, client);
+	if (r < 0)
+		return r;
+	rows = reallocarray(top->rows, top->list.n + 1, sizeof(*rows));
 	if (!rows)
 		return -ENOMEM;
 	top->rows = rows;
-	top->n_rows = (size_t)n;
+	top->n_rows = top->list.n;
+	infos = top->list.items;
+	before = top->before.items;
 	/* Both lists are by rising id. */
 	for (size_t i = 0; i < top->n_rows; i++) {
-		const struct kvd_client_info *info = &top->list[i];
-
-		while (b < top->n_before && top->before[b].id < info->id)
+		while (b < top->before.n && before[b].id < infos[i].id)
 			b++;
-		fill_row(&rows[i], info,
-			 b < top->n_before && top->before[b].id == info->id
-				 ? &top->before[b]
-				 : NULL);
+		fill_row(&rows[i], &infos[i],
+			 b < top->before.n && before[b].id == infos[i].id ? &before[b]
+									  : NULL);
 	}
 	if (!top->has_before)
 		old = (struct kvd_stats){0};
@@ -196,7 +175,7 @@ void top_sort(struct top *top, enum top_sort by, bool reverse)
 void top_deinit(struct top *top)
 {
 	free(top->rows);
-	free(top->list);
-	free(top->before);
+	list_deinit(&top->list);
+	list_deinit(&top->before);
 	*top = (struct top){0};
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/kvctl/lists.h"
+
 enum top_sort {
 	TOP_ID,
 	TOP_CLIENT,
@@ -53,8 +55,7 @@ struct top {
 	double hit_percent;
 	struct top_row *rows;
 	size_t n_rows;
-	struct kvd_client_info *list, *before;
-	size_t cap, n_before, cap_before;
+	struct list list, before;
 	bool has_before;
 };
 

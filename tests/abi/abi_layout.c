@@ -259,6 +259,7 @@ int main(void)
 	FIELD(kvd_stats, rings);
 	FIELD(kvd_stats, sessions_faulty);
 	FIELD(kvd_stats, tail_bytes);
+	FIELD(kvd_stats, draining);
 	FIELD(kvd_msg_stats_reply, hdr);
 	SIZE(kvd_msg_clients);
 	FIELD(kvd_msg_clients, hdr);
@@ -280,6 +281,14 @@ int main(void)
 	FIELD(kvd_client_info, connected_ns);
 	FIELD(kvd_client_info, requests_failed);
 	FIELD(kvd_client_info, ttft_ns);
+	FIELD(kvd_client_info, arena);
+	SIZE(kvd_msg_drain);
+	FIELD(kvd_msg_drain, hdr);
+	FIELD(kvd_msg_drain, action);
+	SIZE(kvd_msg_drain_reply);
+	FIELD(kvd_msg_drain_reply, hdr);
+	FIELD(kvd_msg_drain_reply, draining);
+	FIELD(kvd_msg_drain_reply, requests);
 	SIZE(kvd_msg_clients_reply);
 	FIELD(kvd_msg_clients_reply, hdr);
 	FIELD(kvd_msg_clients_reply, n);
@@ -394,6 +403,12 @@ int main(void)
 	FIELD(kvd_prefix_info, often);
 	FIELD(kvd_msg_cache_list_reply, next);
 	VALUE(KVD_MSG_QUOTA);
+	VALUE(KVD_MSG_DRAIN);
+	VALUE(KVD_MSG_DRAIN_REPLY);
+	VALUE(KVD_DRAIN_ASK);
+	VALUE(KVD_DRAIN_ON);
+	VALUE(KVD_DRAIN_OFF);
+	VALUE(KVD_MODEL_DIGITS);
 	VALUE(KVD_MSG_CACHE_LIST);
 	VALUE(KVD_OP_FIND);
 	VALUE(KVD_MSG_PREFIX);
@@ -429,5 +444,6 @@ int main(void)
 	FIELD(kvd_msg_monitor_reply, lost);
 	VALUE(KVD_MSG_MONITOR);
 	VALUE(KVD_EVENT_QUOTA);
+	VALUE(KVD_EVENT_DRAIN);
 	return 0;
 }

@@ -65,8 +65,9 @@ static void replies(const uint8_t *data, size_t len)
 
 	(void)proto_parse_reply(data, len, KVD_MSG_WELCOME, 16, &welcome,
 				sizeof(welcome));
-	n = proto_parse_clients(data, len, infos, KVD_ARRAY_LEN(infos), &next);
-	check(n <= (int)KVD_CLIENTS_PAGE);
+	n = proto_parse_page(data, len, KVD_MSG_CLIENTS_REPLY, infos, sizeof(infos[0]),
+			     KVD_ARRAY_LEN(infos), &next);
+	check(n <= (int)KVD_EVENTS_PAGE);
 	if (proto_parse_reply(data, len, KVD_MSG_RING_OPENED, sizeof(opened), &opened,
 			      sizeof(opened)) == 0 &&
 	    ring_geometry_ok(g)) {

@@ -4,6 +4,7 @@
  * are sent as a prompt of their own, with a salt that finds nothing in the cache.
  *
  *   branch          forks of running and of ended sequences at many offsets, and n > 1
+ *   branch keep     memory of what is kept for forks: charged, limited, given back
  *
  * Prints what it did; ends with 1 at the first difference.
  */
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_TOKENS 512
 #define N_ANSWER   24
@@ -234,8 +236,80 @@ static void refusals(const uint32_t *tokens, uint32_t n)
 	printf("branch: refusals and deadlines\n");
 }
 
-int main(void)
+/* Bytes that this user is charged for. */
+static uint64_t charged(void)
 {
+	struct kvd_quota_info users[8];
+	int n = kvc_quotas(client, users, 8);
+
+	for (int i = 0; i < n && i < 8; i++)
+		if (users[i].uid == getuid())
+			return users[i].arena;
+	check(0, "use of this user", n, 0);
+	return 0;
+}
+
+static void forget(uint64_t data)
+{
+	struct kvc_sqe *sqe = kvc_ring_get_sqe(ring);
+
+	kvc_prep_cancel(sqe, data);
+	kvc_sqe_set_data64(sqe, MAX_ACTIVE - 2);
+	memset(answers[MAX_ACTIVE - 2], 0, sizeof(answers[0]));
+	check(kvc_ring_submit(ring) == 1, "submitting", (long)data, 0);
+	finish(MAX_ACTIVE - 2);
+	check(answers[MAX_ACTIVE - 2][0].res == 1, "forgetting", (long)data,
+	      answers[MAX_ACTIVE - 2][0].res);
+}
+
+static void keep(const uint32_t *tokens, uint32_t n)
+{
+	struct kvc_gen_opts o = options();
+	struct kvd_quota quota = {0};
+	uint64_t rings = charged(), each = 4 * (uint64_t)(n + N_ANSWER);
+
+	o.gen_flags |= KVD_GEN_KEEP;
+	/* room for two, and for half of a third */
+	quota.max_arena = rings + 2 * each + each / 2;
+	check(!kvc_quota_set(client, getuid(), KVD_QUOTA_ARENA, &quota), "a limit", 0, 0);
+	for (uint64_t i = 1; i <= 2; i++) {
+		begin(i, tokens, n, &o);
+		finish(i);
+		check(answers[i][0].res == N_ANSWER, "keeping", answers[i][0].res, 0);
+		check(charged() == rings + i * each, "the charge of what is kept",
+		      (long)charged(), (long)(rings + i * each));
+	}
+	begin(3, tokens, n, &o);
+	finish(3);
+	check(answers[3][0].res == KVD_E_QUOTA, "keeping too much", answers[3][0].res, 0);
+	o.gen_flags &= ~(uint32_t)KVD_GEN_KEEP;
+	fork_at(4, 1, 0, NULL, 0, o);
+	finish(4);
+	check(answers[4][0].res == N_ANSWER, "a fork of what is kept", answers[4][0].res,
+	      0);
+	forget(1);
+	check(charged() == rings + each, "the charge after forgetting", (long)charged(),
+	      (long)(rings + each));
+	/* a stop after one token gives back what was reserved for the others */
+	o.gen_flags |= KVD_GEN_KEEP;
+	o.max_tokens = N_ANSWER / 2;
+	begin(5, tokens, n, &o);
+	finish(5);
+	check(answers[5][0].res == N_ANSWER / 2, "keeping again", answers[5][0].res, 0);
+	kvc_ring_close(ring);
+	/* a ring has 4 and 1 MiB of arenas where nothing else is said */
+	check(charged() == rings - (UINT64_C(5) << 20), "the charge without the ring",
+	      (long)charged(), (long)rings);
+	quota.max_arena = 0;
+	check(!kvc_quota_set(client, getuid(), KVD_QUOTA_ARENA, &quota), "no limit", 0,
+	      0);
+	ring = NULL;
+	printf("branch: kept tokens are charged\n");
+}
+
+int main(int argc, char **argv)
+{
+	int only_keep = argc > 1 && !strcmp(argv[1], "keep");
 	static const char prompt[] =
 		"The harbour office keeps a list of every ship that came in since the "
 		"year of the flood, and of the cargo that each of them carried. ";
@@ -248,11 +322,15 @@ int main(void)
 	n = kvc_tokenize(client, &in, 0, tokens, MAX_TOKENS);
 	check(n > 20, "tokenizing", n, 0);
 	check(!kvc_ring_open(client, &ring, NULL), "opening a ring", 0, 0);
-	branches(tokens, (uint32_t)n, 0);
-	branches(tokens, (uint32_t)n, 1);
-	several(tokens, (uint32_t)n);
-	salted(tokens, (uint32_t)n);
-	refusals(tokens, (uint32_t)n);
+	if (only_keep) {
+		keep(tokens, (uint32_t)n);
+	} else {
+		branches(tokens, (uint32_t)n, 0);
+		branches(tokens, (uint32_t)n, 1);
+		several(tokens, (uint32_t)n);
+		salted(tokens, (uint32_t)n);
+		refusals(tokens, (uint32_t)n);
+	}
 	check(!kvc_stats(client, &stats), "statistics", 0, 0);
 	check(stats.blocks_active == 0, "blocks held at the end",
 	      (long)stats.blocks_active, 0);

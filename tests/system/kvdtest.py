@@ -97,6 +97,7 @@ class Daemon:
         self.model = model
         self.args = list(args)
         self.process = None
+        self.popen = {}
         self.children = []
         if start:
             try:
@@ -117,7 +118,7 @@ class Daemon:
         with open(self.log_path, "ab") as log:
             mark = log.tell()
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log)
+                                            stdout=log, stderr=log, **self.popen)
 
         def serves():
             if self.process.poll() is not None:

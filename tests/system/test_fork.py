@@ -10,9 +10,9 @@ from kvdtest import Daemon, equal, limit
 BRANCH = os.path.join(os.path.dirname(kvdtest.HOSTILE), "branch")
 
 
-def branch(options):
+def branch(options, *args):
     with Daemon({"cache.kv_cache_memory": "64M", **options}) as d:
-        child = d.spawn([BRANCH], stdout=kvdtest.PIPE)
+        child = d.spawn([BRANCH, *args], stdout=kvdtest.PIPE)
         out = child.communicate(timeout=500)[0].decode()
         print("# " + out.strip().replace("\n", "\n# "))
         equal(child.returncode, 0, "exit status of branch")
@@ -21,6 +21,18 @@ def branch(options):
 @limit(600)
 def test_forks():
     branch({})
+
+
+@limit(900)
+def test_forks_in_each_format():
+    """Rows of the block that a branch writes into are copied (fp16, int8, fp8_e4m3) or
+    computed again (int4): the same bits either way."""
+    for dtype in ("int8", "int4", "fp8_e4m3", "k=int8,v=int4"):
+        branch({"cache.kv_cache_dtype": dtype, "cache.kv_quality_check": "off"})
+
+
+def test_kept_tokens_are_charged():
+    branch({}, "keep")
 
 
 @limit(600)

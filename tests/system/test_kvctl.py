@@ -87,6 +87,58 @@ def test_generate():
             equal(json.load(f)["text"], got["text"], "text of the report")
 
 
+def test_several_answers():
+    """generate -n: each answer is what its own seed gives alone, apart from the others."""
+    prompt = prose(12, 3)
+    with Daemon({**SMALL, "daemon.max_inflight_per_client": 4}) as d:
+        ask = ["generate", "--raw", "--max-tokens", "16", "--temperature", "1"]
+        alone = [json.loads(d.kvctl(*ask, "--seed", str(5 + i), "--json", "--logprobs", prompt).stdout)
+                 for i in range(3)]
+        report = os.path.join(d.folder, "report.json")
+        done = d.kvctl(*ask, "--seed", "5", "-n", "3", "--json", "--logprobs", "--report", report, prompt)
+        got = json.loads(done.stdout)
+        equal(set(got), {"choices"}, "keys")
+        equal([c["index"] for c in got["choices"]], [0, 1, 2], "indices")
+        for i, choice in enumerate(got["choices"]):
+            equal(set(choice), set(alone[i]) | {"index"}, "keys of a choice")
+            for key in ("text", "tokens", "logprobs", "finish_reason", "prompt_tokens"):
+                equal(choice[key], alone[i][key], f"{key} of choice {i}")
+        with open(report, encoding="utf-8") as f:
+            equal(json.load(f)["choices"], got["choices"], "the report")
+        text = d.kvctl(*ask, "--seed", "5", "--choices", "3", prompt)
+        want = "\n".join(f"== answer {i + 1} of 3 ==\n{a['text']}\n" for i, a in enumerate(alone))
+        equal((text.stdout, text.stderr), (want, ""), "the answers as text")
+        equal(d.kvctl(*ask, "--seed", "5", "-n", "1", prompt).stdout, alone[0]["text"] + "\n", "-n 1")
+        done = d.kvctl(*ask, "-n", "5", prompt, status=kvdtest.BUSY)
+        equal(done.stdout, "", "stdout of a request that is refused as a whole")
+        assert "(4)" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        done = d.kvctl(*ask, "-n", "2", "-", text=prose(9000, 1), status=FAILED)
+        assert "8192" in done.stderr, done.stderr
+
+
+def test_clients_and_limits():
+    """What each client and its user have, beside what the user may have."""
+    with Daemon(SMALL) as d:
+        d.kvctl("cache", "quota", "--user", str(os.getuid()), "--max-running", "7",
+                "--max-waiting", "9", "--max-blocks", "100")
+        child = d.spawn_generate(prose(9, 1), tokens=2000, temperature=1.5)
+        kvdtest.until(lambda: d.stats()["tokens"]["generated"] > 3, 30, "the answer begins")
+        got = json.loads(d.kvctl("clients", "--json").stdout)
+        row = next(c for c in got["clients"] if c["pid"] == child.pid)
+        user = next(u for u in got["users"] if u["uid"] == os.getuid())
+        equal([user[k] for k in ("running", "max_running", "max_waiting", "max_blocks",
+                                 "max_connections", "max_arena_bytes")],
+              [1, 7, 9, 100, 256, 1 << 30], "use and limits of the user")
+        assert user["connections"] == 2 and 0 < user["blocks"], user
+        # Of two connections only the one that generates has a ring.
+        equal(row["arena_bytes"], user["arena_bytes"], "arena bytes")
+        assert row["arena_bytes"] > 0, row
+        text = d.kvctl("clients").stdout
+        assert "1/7" in text and "0/9" in text and "/256" in text and "/1048576" in text, text
+        kvdtest.kill(child)
+        child.out.close()
+
+
 def test_seeds():
     with Daemon(SMALL) as d:
         def ask(seed):
@@ -133,6 +185,8 @@ USAGES = [
     ["cache"], ["cache", "clear"], ["cache", "flush"], ["latency", "--count", "0"],
     ["--timeout", "soon", "stats"], ["top"], ["top", "-b", "-n", "0"], ["top", "-b", "-o", "x"],
     ["top", "-b", "-d", "0"], ["top", "-x"], ["stats", "-b"],
+    ["generate", "-n", "0", "x"], ["generate", "-n", "17", "x"], ["generate", "-n", "x"],
+    ["drain", "x"], ["drain", "--wait", "--off"],
     ["doctor", "x"], ["monitor", "x"], ["monitor", "--count", "0"],
 ]
 
@@ -174,7 +228,7 @@ def test_timeout():
 def test_help():
     for args in (["--help"], ["help"], *[[verb, "--help"] for verb in
                  ("status", "stats", "clients", "cache", "generate", "tokenize", "score",
-                  "latency", "plan", "top", "doctor", "monitor")]):
+                  "latency", "plan", "top", "doctor", "monitor", "drain")]):
         done = subprocess.run([KVCTL, *args], capture_output=True, text=True, check=True)
         assert "usage: kvctl" in done.stdout and done.stderr == ""
     done = subprocess.run([KVCTL, "--version"], capture_output=True, text=True, check=True)

@@ -422,7 +422,9 @@ struct kvd_gen_params {
 #define KVD_GEN_ECHO (1u << 2)
 /*
  * Remember the tokens after the end, for FORK, until CANCEL or the end of the ring.
- * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1.
+ * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1. Four bytes for each token of
+ * prompt and answer, as long as it may become, are charged to the user when the request is
+ * taken: KVD_E_QUOTA with detail = max_arena where that is too much.
  */
 #define KVD_GEN_KEEP (1u << 3)
 
@@ -546,7 +548,7 @@ enum kvd_finish {
 #define KVD_E_CONTEXT (-4101)
 /* The model's chat template is none that kvd knows; send TEXT or TOKENS. */
 #define KVD_E_TEMPLATE (-4102)
-/* The daemon finishes what runs and accepts nothing new. */
+/* The daemon finishes what runs and takes nothing new for now; see KVD_MSG_DRAIN. */
 #define KVD_E_DRAINING (-4103)
 /* The model file has no usable tokenizer; send TOKENS. */
 #define KVD_E_TOKENIZER (-4104)

@@ -96,11 +96,11 @@ enum kvd_msg_type {
 	KVD_MSG_CLIENTS = 5,
 	KVD_MSG_FLUSH = 6,
 	/*
-	 * Numbers kept for administration that comes later: 10 DRAIN, 11 RELOAD,
-	 * 14 MODEL.
+	 * Numbers kept for administration that comes later: 11 RELOAD, 14 MODEL.
 	 */
 	KVD_MSG_PREFIX = 7,
 	KVD_MSG_QUOTA = 9,
+	KVD_MSG_DRAIN = 10,
 	KVD_MSG_CACHE_LIST = 12,
 	KVD_MSG_MONITOR = 13,
 
@@ -112,6 +112,7 @@ enum kvd_msg_type {
 	KVD_MSG_FLUSH_REPLY = 0x8006,
 	KVD_MSG_PREFIX_REPLY = 0x8007,
 	KVD_MSG_QUOTA_REPLY = 0x8009,
+	KVD_MSG_DRAIN_REPLY = 0x800a,
 	KVD_MSG_CACHE_LIST_REPLY = 0x800c,
 	KVD_MSG_MONITOR_REPLY = 0x800d,
 
@@ -327,6 +328,7 @@ struct kvd_msg_ring_close {
  * @sessions_faulty: ended for breaking the contract, since the start
  * @tail_bytes:  memory beside the pool for the blocks that sequences are filling, where
  *               the format quantizes only whole blocks
+ * @draining:    1 while new requests for the model are refused (struct kvd_msg_drain)
  */
 struct kvd_stats {
 	uint32_t size;
@@ -359,6 +361,7 @@ struct kvd_stats {
 	uint64_t rings;
 	uint64_t sessions_faulty;
 	uint64_t tail_bytes;
+	uint64_t draining;
 };
 
 /* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */
@@ -396,6 +399,8 @@ struct kvd_msg_clients {
  * @connected_ns: how long ago that was
  * @requests_failed: operations that ended with an error other than -ECANCELED
  * @ttft_ns: time to the first token of the request that ended last; 0: of none yet
+ * @arena: bytes charged to its user: arenas of its rings, and tokens that they keep for
+ *         FORK; the limit is the user's (struct kvd_quota_info)
  */
 struct kvd_client_info {
 	uint64_t id;
@@ -413,7 +418,8 @@ struct kvd_client_info {
 	uint64_t connected_ns;
 	uint64_t requests_failed;
 	uint64_t ttft_ns;
-	uint64_t reserved[4];
+	uint64_t arena;
+	uint64_t reserved[3];
 };
 
 /**
@@ -439,10 +445,13 @@ struct kvd_msg_clients_reply {
  * @flags:  0
  * @domain: only this sharing domain ("uid:1000"); empty: every domain that the
  *          caller may flush, for an ordinary client its own
- * @model:  only blocks of the model with this name; empty: all
+ * @model:  only blocks of this model: its name, or KVD_MODEL_DIGITS or more of the
+ *          first hexadecimal digits of its fingerprint; empty: all
  *
- * Running requests keep what they use. -EPERM: not the caller's domain.
+ * Running requests keep what they use. -EPERM: not the caller's domain. -ENOENT: no such
+ * model is served; the text names the one that is.
  */
+#define KVD_MODEL_DIGITS 8u
 struct kvd_msg_flush {
 	struct kvd_msg_hdr hdr;
 	uint32_t flags;
@@ -491,7 +500,7 @@ struct kvd_msg_flush_reply {
  * @max_blocks:        its requests hold no more; a shared one counts for each of them
  * @max_running, @max_waiting: requests
  * @max_connections:   on the socket
- * @max_arena:         bytes of its rings' arenas
+ * @max_arena:         bytes of its rings' arenas, and of tokens kept for FORK
  */
 struct kvd_quota {
 	uint32_t guaranteed_blocks;
@@ -641,6 +650,37 @@ struct kvd_msg_prefix_reply {
 };
 
 /* ------------------------------------------------------------------------
+ * Drain: what runs finishes, nothing new begins.
+ */
+enum kvd_drain_action { KVD_DRAIN_ASK = 0, KVD_DRAIN_ON = 1, KVD_DRAIN_OFF = 2 };
+
+/**
+ * struct kvd_msg_drain - refuse new requests for the model, or take them again
+ * @action: enum kvd_drain_action; ON and OFF take KVD_FEATURE_ADMIN (-EPERM)
+ *
+ * While it drains, GENERATE, FORK and SCORE end with KVD_E_DRAINING. Whatever was taken
+ * before goes on to its end, and everything else works as always: connections, other
+ * operations, administration. It lasts until OFF or the end of the daemon.
+ */
+struct kvd_msg_drain {
+	struct kvd_msg_hdr hdr;
+	uint32_t action;
+	uint32_t reserved;
+};
+
+/**
+ * struct kvd_msg_drain_reply - how it stands after that
+ * @draining: 1 or 0
+ * @requests: operations of all clients without their final CQE
+ */
+struct kvd_msg_drain_reply {
+	struct kvd_msg_hdr hdr;
+	uint32_t draining;
+	uint32_t requests;
+	uint64_t reserved[2];
+};
+
+/* ------------------------------------------------------------------------
  * Events. MONITOR is a bare header; -EPERM without KVD_FEATURE_ADMIN.
  *
  * The first MONITOR of a connection begins to watch, and every later one fetches
@@ -655,14 +695,15 @@ enum kvd_event_kind {
 	KVD_EVENT_EVICT = 5,      /* @blocks made room since the event before */
 	KVD_EVENT_FLUSH = 6,      /* @blocks are free now */
 	KVD_EVENT_LIMIT = 7,      /* @status: refused for a limit; not a REQUEST */
-	KVD_EVENT_QUOTA = 8       /* an administrator changed limits of @uid */
+	KVD_EVENT_QUOTA = 8,      /* an administrator changed limits of @uid */
+	KVD_EVENT_DRAIN = 9 /* draining begins (@status 1) or ends (0); @requests left */
 };
 
 /**
  * struct kvd_event - something that happened; fields that do not belong are 0
  * @time_ns:   since 1970
  * @kind:      enum kvd_event_kind; unknown ones may come
- * @status:    REQUEST: res of its final CQE; LIMIT: the error
+ * @status:    REQUEST: res of its final CQE; LIMIT: the error; DRAIN: see above
  * @client_id: see struct kvd_client_info; 0: turned away before it had one
  * @uid:       whose
  * @opcode, @finish_reason, @prompt_tokens, @cached_tokens, @generated_tokens,

@@ -51,7 +51,7 @@ static struct user *connect_uid(uid_t uid, gid_t gid)
 {
 	struct user *user;
 
-	ck_assert_int_eq(user_connect(&users, pair[0], uid, gid, &user), 0);
+	ck_assert_int_eq(user_connect(&users, pair[0], uid, gid, false, &user), 0);
 	return user;
 }
 
@@ -70,8 +70,9 @@ START_TEST(each_uid_is_a_domain_without_others)
 	user_disconnect(&users, user);
 	user_disconnect(&users, user);
 	ck_assert_ptr_null(users.list);
-	ck_assert_int_eq(user_connect(&users, pair[0], USER_DOMAIN_NAMED, 1, &user),
-			 -EPERM);
+	ck_assert_int_eq(
+		user_connect(&users, pair[0], USER_DOMAIN_NAMED, 1, false, &user),
+		-EPERM);
 	ck_assert(users_parse_domain(&users, "uid:42", &domain));
 	ck_assert_uint_eq(domain, 42);
 	ck_assert(!users_parse_domain(&users, "42", &domain));
@@ -122,8 +123,13 @@ START_TEST(members_share_a_domain)
 	users_print_domain(&users, domain, text, sizeof(text));
 	ck_assert_str_eq(text, "lab");
 	/* the limits are each user's own */
-	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, &a), 0);
-	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, &a), -EDQUOT);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), 0);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), -EDQUOT);
+	/* an administrator gets in, is counted, and makes no room by leaving */
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, true, &a), 0);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), -EDQUOT);
+	user_disconnect(&users, a);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), -EDQUOT);
 	ck_assert_int_eq(user_charge_arena(b, 8000), 0);
 	ck_assert_int_eq(user_charge_arena(b, 8000), -EDQUOT);
 	ck_assert_int_eq(user_charge_arena(a, 8192), 0);
@@ -196,13 +202,13 @@ START_TEST(without_memory)
 	}
 	for (long n = 0; n < 2; n++) {
 		fail_after = n;
-		r = user_connect(&users, pair[0], 1001, 1, &user);
+		r = user_connect(&users, pair[0], 1001, 1, false, &user);
 		fail_after = -1;
 		ck_assert_int_eq(r, -ENOMEM);
 		ck_assert_ptr_null(users.list);
 	}
 	/* no socket, no groups but the one that is told */
-	ck_assert_int_eq(user_connect(&users, -1, 1005, 2001, &user), 0);
+	ck_assert_int_eq(user_connect(&users, -1, 1005, 2001, false, &user), 0);
 	ck_assert_str_eq(user->domain_name, "lab");
 }
 END_TEST
