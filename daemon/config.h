@@ -133,6 +133,7 @@ struct config {
 struct config_report {
 	void (*fn)(struct config_report *report, const char *text);
 	unsigned int n_errors;
+	bool unread; /* a file is as it should be, but the machine could not read it */
 };
 
 /* All defaults. Return: 0 or -ENOMEM; config_deinit() is right after both. */

@@ -243,6 +243,16 @@ static int file_read(const char *path, char **ret_text, size_t *ret_len)
 	return 0;
 }
 
+/* @error: -errno. What is short may be there at the next attempt; the rest stays so. */
+static int report_unreadable(struct config_report *report, const char *path, int error)
+{
+	if (error == -EIO || error == -EMFILE || error == -ENFILE || error == -EINTR ||
+	    error == -ENOMEM)
+		report->unread = true;
+	config_report_error(report, path, "cannot be read: %s", strerror(-error));
+	return 1;
+}
+
 /* Return: 0, 1 for mistakes, -ENOENT without a report, -ENOMEM. */
 static int file_load(struct config *config, const char *path,
 		     struct config_report *report)
@@ -252,12 +262,10 @@ static int file_load(struct config *config, const char *path,
 	int r;
 
 	r = file_read(path, &text, &len);
-	if (r == -ENOENT || r == -ENOMEM)
+	if (r == -ENOENT)
 		return r;
-	if (r < 0) {
-		config_report_error(report, path, "cannot be read: %s", strerror(-r));
-		return 1;
-	}
+	if (r < 0)
+		return report_unreadable(report, path, r);
 	r = config_load_text(config, path, text ? text : "", len, report);
 	free(text);
 	return r;
@@ -268,11 +276,7 @@ int config_load_file(struct config *config, const char *path,
 {
 	int r = file_load(config, path, report);
 
-	if (r == -ENOENT) {
-		config_report_error(report, path, "cannot be read: %s", strerror(ENOENT));
-		return 1;
-	}
-	return r;
+	return r == -ENOENT ? report_unreadable(report, path, r) : r;
 }
 
 /* Drop-ins: full paths, at most one for each name, sorted by name. */
@@ -313,17 +317,17 @@ static int dropins_scan(struct dropins *dropins, const char *folder,
 
 	if (!dir && (errno == ENOENT || errno == ENOTDIR))
 		return 0;
-	if (!dir) {
-		config_report_error(report, folder, "cannot be read: %s",
-				    strerror(errno));
-		return 1;
-	}
+	if (!dir)
+		return report_unreadable(report, folder, -errno);
 	while (r == 0 && (errno = 0, entry = readdir(dir))) {
 		len = strlen(entry->d_name);
 		if (entry->d_name[0] != '.' && len > 5 &&
 		    strcmp(entry->d_name + len - 5, ".conf") == 0)
 			r = dropins_add(dropins, folder, entry->d_name);
 	}
+	/* Half a folder is no configuration. */
+	if (r == 0 && errno)
+		r = report_unreadable(report, folder, -errno);
 	closedir(dir);
 	return r;
 }

@@ -79,13 +79,17 @@ static char *lock_path(const char *path)
 	return asprintf(&lock, "%s.lock", path) < 0 ? NULL : lock;
 }
 
-/* Whether @fd still is the file of that name: its last holder removes it. */
-static bool is_same_file(int fd, const char *path)
+/* Whether @fd still is the file of that name: its last holder removes it. Return: 1 or 0,
+ * -errno. */
+static int is_same_file(int fd, const char *path)
 {
 	struct stat a, b;
 
-	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
+	if (fstat(fd, &a) < 0)
+		return -errno;
+	if (lstat(path, &b) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static int lock_take(struct listener *listener, const char *path)
@@ -114,7 +118,13 @@ static int lock_take(struct listener *listener, const char *path)
 			close(fd);
 			break;
 		}
-		if (is_same_file(fd, lock)) {
+		r = is_same_file(fd, lock);
+		if (r < 0) {
+			r = fail(listener, r, "%s: %s", lock, strerror(-r));
+			close(fd);
+			break;
+		}
+		if (r > 0) {
 			n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 			/* For people only; a full disk must not stop us. */
 			if (ftruncate(fd, 0) == 0)

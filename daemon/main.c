@@ -138,7 +138,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 	return -1;
 }
 
-/* Return: 0; 1 when mistakes were reported; -errno. */
+/* Return: 0; 1 when mistakes were reported; 2 when files could not be read that may be all
+ * right, which was reported, too; -errno. */
 static int load_config(struct config *config, const struct arguments *args)
 {
 	struct config_report report = {.fn = report_line};
@@ -154,7 +155,7 @@ static int load_config(struct config *config, const struct arguments *args)
 	}
 	if (!report.n_errors)
 		config_check(config, &report);
-	return report.n_errors ? 1 : 0;
+	return report.unread ? 2 : report.n_errors ? 1 : 0;
 }
 
 static int reload(void *ctx, struct config *fresh)
@@ -233,8 +234,13 @@ static int act(struct config *config, struct arguments *args)
 
 	if (r < 0)
 		log_errno(LOG_ERR, r, "cannot read the configuration");
-	if (r)
+	if (r == 1)
 		return args->check || args->reload ? EXIT_FAILURE : EX_CONFIG;
+	if (r) {
+		if (!args->check && !args->reload)
+			pause_before_retry();
+		return EXIT_FAILURE;
+	}
 	if (args->check) {
 		puts("kvd: the configuration is fine");
 		return EXIT_SUCCESS;
@@ -264,8 +270,13 @@ int main(int argc, char **argv)
 	log_open(LOG_TARGET_AUTO, LOG_INFO);
 
 	args.options = calloc((size_t)argc, sizeof(*args.options));
-	if (!args.options || config_init(&config) < 0) {
-		fputs("kvd: out of memory\n", stderr);
+	/* config_deinit() is right after either outcome. */
+	r = config_init(&config);
+	if (!args.options || r < 0) {
+		log_error("out of memory");
+		log_close();
+		config_deinit(&config);
+		free(args.options);
 		return EXIT_FAILURE;
 	}
 	r = parse_arguments(argc, argv, &args);

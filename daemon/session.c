@@ -253,6 +253,14 @@ void session_fault(struct session *session, const char *what)
 	session_close(session);
 }
 
+/* Its connection failed by no fault of its own: the machine is short of something. */
+static void session_fail(struct session *session, int error)
+{
+	log_errno(LOG_WARNING, error, "client %llu of uid %u is disconnected",
+		  (unsigned long long)session->id, (unsigned)session->cred.uid);
+	session_close(session);
+}
+
 void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
 		   size_t n_fds)
 {
@@ -260,8 +268,10 @@ void session_reply(struct session *session, const void *msg, size_t len, const i
 
 	if (r == -EAGAIN)
 		session_fault(session, "does not read its socket");
-	else if (r < 0)
+	else if (r == -EPIPE || r == -ECONNRESET)
 		session_close(session);
+	else if (r < 0)
+		session_fail(session, r);
 }
 
 void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,
@@ -294,10 +304,13 @@ static bool session_receive(struct session *session)
 		session_close(session);
 		return false;
 	}
+	if (len == -EBADMSG || len == -EMSGSIZE) {
+		session_fault(session, len == -EBADMSG ? "sent file descriptors"
+						       : "packet too long");
+		return false;
+	}
 	if (len < 0) {
-		session_fault(session, len == -EBADMSG    ? "sent file descriptors"
-				       : len == -EMSGSIZE ? "packet too long"
-							  : "socket error");
+		session_fail(session, (int)len);
 		return false;
 	}
 	switch (proto_parse_request(packet, (size_t)len, session->state == SESSION_READY,

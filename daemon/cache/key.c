@@ -3,6 +3,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
 #include <string.h>
@@ -60,6 +61,9 @@ int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_model *mod
 	memset(keyer, 0, sizeof(*keyer));
 	if (!key_bits || key_bits > 8 * PREFIX_KEY_LEN || !model->block_tokens)
 		return -EINVAL;
+	/* What follows crashes where libcrypto had no memory to begin with. */
+	if (!OSSL_LIB_CTX_get0_global_default())
+		return -ENOMEM;
 	keyer->md = EVP_MD_fetch(NULL, "SHA256", NULL);
 	keyer->ctx = EVP_MD_CTX_new();
 	keyer->block_tokens = model->block_tokens;

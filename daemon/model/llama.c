@@ -3,6 +3,7 @@
 #include "daemon/model/llama.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -431,6 +432,9 @@ static int load_fingerprint(struct llama_loader *in)
 	size_t len;
 	const uint8_t *image = gguf_image(in->gguf, &len);
 
+	/* What follows crashes where libcrypto had no memory to begin with. */
+	if (!OSSL_LIB_CTX_get0_global_default())
+		return -ENOMEM;
 	return EVP_Digest(image, len, in->llama->fingerprint, NULL, EVP_sha256(), NULL)
 		       ? 0
 		       : -ENOMEM;
