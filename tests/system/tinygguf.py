@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Model files with random weights: of any shape, small enough for thousands of requests.
 
-Architecture `llama`, all matrices F32, no tokenizer, so that a daemon serves token ids
-only. The weights follow from the seed. Python 3.9, standard library.
+Architecture `llama`, all matrices F32. Without a tokenizer a daemon serves token ids only;
+with one, text is bytes and a few merges. The weights follow from the seed. Python 3.9, standard library.
 """
 import array
 import random
 import struct
 
-U32, F32, STRING = 4, 6, 8
+U32, F32, STRING, ARRAY = 4, 6, 8, 9
 ALIGN = 32
 
 
@@ -23,10 +23,48 @@ def pair(key, kind, value):
                    struct.pack("<I" if kind == U32 else "<f", value))
 
 
+def strings(key, values):
+    return (text(key) + struct.pack("<IIQ", ARRAY, STRING, len(values)) +
+            b"".join(text(v) for v in values))
+
+
+def spelled_bytes():
+    """The character that stands for each byte in vocabularies of this kind."""
+    plain = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    others = [b for b in range(256) if b not in plain]
+    return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
+
+
+SPECIALS = ("<|im_start|>", "<|im_end|>")
+MERGES = ("a b", "ab c", "c a")
+TEMPLATE = ("{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + "
+            "'<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
+            "{{ '<|im_start|>assistant\\n' }}{% endif %}")
+N_TEXT_VOCAB = 256 + len(MERGES) + len(SPECIALS)
+
+
+def tokenizer_pairs():
+    tokens = spelled_bytes() + [m.replace(" ", "") for m in MERGES] + list(SPECIALS)
+    types = [1] * (256 + len(MERGES)) + [3] * len(SPECIALS)
+    return [
+        pair("tokenizer.ggml.model", STRING, "gpt2"),
+        pair("tokenizer.ggml.pre", STRING, "gpt-2"),
+        strings("tokenizer.ggml.tokens", tokens),
+        text("tokenizer.ggml.token_type") +
+        struct.pack(f"<IIQ{len(types)}i", ARRAY, 5, len(types), *types),
+        strings("tokenizer.ggml.merges", MERGES),
+        pair("tokenizer.ggml.eos_token_id", U32, len(tokens) - 1),
+        pair("tokenizer.chat_template", STRING, TEMPLATE),
+    ]
+
+
 def write_model(path, head_dim=64, n_heads=4, n_kv_heads=2, n_layers=2, d_model=64, d_ff=96,
-                n_vocab=96, context=1024, seed=1, sharpness=1.0, name=None):
+                n_vocab=96, context=1024, seed=1, sharpness=1.0, name=None,
+                tokenizer=False):
     """Write a model; @sharpness multiplies the scores of its attention: the sharper, the
-    more it suffers from keys that are not exact."""
+    more it suffers from keys that are not exact. @tokenizer: take text; @n_vocab follows."""
+    if tokenizer:
+        n_vocab = N_TEXT_VOCAB
     rng = random.Random(seed)
 
     def matrix(rows, columns, scale=1.0):
@@ -66,7 +104,7 @@ def write_model(path, head_dim=64, n_heads=4, n_kv_heads=2, n_layers=2, d_model=
         pair("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
         pair("llama.rope.dimension_count", U32, head_dim),
         pair("llama.rope.freq_base", F32, 10000.0),
-        pair("tokenizer.ggml.model", STRING, "none"),
+        *(tokenizer_pairs() if tokenizer else [pair("tokenizer.ggml.model", STRING, "none")]),
     ]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs)) + b"".join(pairs)
     data = b""
