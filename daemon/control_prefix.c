@@ -42,7 +42,7 @@ static void describe_prefix(const struct sessions *sessions, uint32_t id,
 	users_print_domain(&sessions->users, b->domain, info->domain,
 			   sizeof(info->domain));
 	for (; id != BLOCK_NONE; id = index->nodes[id].parent) {
-		info->tokens += index->block_tokens;
+		info->tokens += index->nodes[id].n_rows;
 		own &= index->nodes[id].n_children < 2 &&
 		       (id == end || !index->nodes[id].held);
 		info->own_blocks += own;
@@ -185,7 +185,7 @@ void control_prefix(struct session *session, const struct proto_request *request
 		return;
 	}
 	for (uint32_t id = block; id != BLOCK_NONE; id = engine->index.nodes[id].parent)
-		msg.tokens += engine->index.block_tokens;
+		msg.tokens += engine->index.nodes[id].n_rows;
 	if (flush) {
 		engine_flush_prefix(engine, block, ask->flags & KVD_PREFIX_TREE,
 				    &msg.counts);

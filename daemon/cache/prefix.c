@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Blocks that prefix_find_rows() looks at. */
+#define PREFIX_MAX_HEADS 32
+
 static bool node_is_leaf(const void *data, uint32_t id)
 {
 	const struct prefix_index *index = data;
@@ -20,13 +23,30 @@ static uint32_t node_parent(const void *data, uint32_t id)
 	return index->nodes[id].parent;
 }
 
-/* Bits by which the eviction remembers a block. */
-static uint64_t key_bits(const struct prefix_key *key)
+/* Any spread will do for these: a collision costs a comparison, nothing more. */
+static uint64_t mix(uint64_t h, uint32_t word)
 {
+	return (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static uint64_t mix_tokens(uint64_t h, const int32_t *tokens, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		h = mix(h, (uint32_t)tokens[i]);
+	return h;
+}
+
+/* Bits by which the eviction remembers a block. */
+static uint64_t node_bits(const struct prefix_index *index, uint32_t id)
+{
+	const struct prefix_node *node = &index->nodes[id];
 	uint64_t bits;
 
-	memcpy(&bits, key->bytes + 8, sizeof(bits));
-	return bits;
+	memcpy(&bits, node->key.bytes + 8, sizeof(bits));
+	/* an open block has the key of the block before it */
+	return node_is_open(index, id)
+		       ? mix_tokens(bits, node_tokens(index, id), node->n_rows)
+		       : bits;
 }
 
 int prefix_init(struct prefix_index *index, struct block_pool *pool,
@@ -51,11 +71,12 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 	index->nodes = calloc(pool->n_blocks, sizeof(*index->nodes));
 	index->tokens = calloc(n_tokens, sizeof(*index->tokens));
 	index->buckets = calloc(index->n_buckets, sizeof(*index->buckets));
+	index->heads = calloc(index->n_buckets, sizeof(*index->heads));
 	index->memo = calloc(PREFIX_MEMO_KEYS, sizeof(*index->memo));
 	index->memo_tokens =
 		calloc(PREFIX_MEMO_KEYS, index->block_tokens * sizeof(*index->tokens));
-	if (!index->nodes || !index->tokens || !index->buckets || !index->memo ||
-	    !index->memo_tokens) {
+	if (!index->nodes || !index->tokens || !index->buckets || !index->heads ||
+	    !index->memo || !index->memo_tokens) {
 		prefix_deinit(index);
 		return -ENOMEM;
 	}
@@ -66,7 +87,7 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 		return r;
 	}
 	for (uint32_t i = 0; i < index->n_buckets; i++)
-		index->buckets[i] = BLOCK_NONE;
+		index->buckets[i] = index->heads[i] = BLOCK_NONE;
 	pool->evict.is_leaf = node_is_leaf;
 	pool->evict.parent_of = node_parent;
 	pool->evict.index = index;
@@ -84,21 +105,19 @@ void prefix_deinit(struct prefix_index *index)
 	free(index->nodes);
 	free(index->tokens);
 	free(index->buckets);
+	free(index->heads);
 	free(index->memo);
 	free(index->memo_tokens);
 	memset(index, 0, sizeof(*index));
 }
 
-/* Any spread will do: a collision in the memo costs a hash, nothing more. */
 static uint32_t memo_place(const struct prefix_key *parent, const int32_t *tokens,
 			   uint32_t n)
 {
 	uint64_t h;
 
 	memcpy(&h, parent->bytes, sizeof(h));
-	for (uint32_t i = 0; i < n; i++)
-		h = (h ^ (uint32_t)tokens[i]) * UINT64_C(0x9e3779b97f4a7c15);
-	return (uint32_t)(h >> 32) % PREFIX_MEMO_KEYS;
+	return (uint32_t)(mix_tokens(h, tokens, n) >> 32) % PREFIX_MEMO_KEYS;
 }
 
 /* prefix_key_next(), or the same key from the memo. */
@@ -151,6 +170,25 @@ static uint32_t *key_bucket(const struct prefix_index *index,
 int32_t *node_tokens(const struct prefix_index *index, uint32_t id)
 {
 	return index->tokens + (size_t)id * index->block_tokens;
+}
+
+/* Blocks that follow the same one, or begin the same root, with the same token. */
+static uint32_t *head_bucket(const struct prefix_index *index,
+			     const struct prefix_key *root, uint32_t parent,
+			     int32_t token)
+{
+	uint64_t h;
+
+	memcpy(&h, root->bytes, sizeof(h));
+	h = mix(mix(h, parent), (uint32_t)token);
+	return &index->heads[(uint32_t)(h >> 32) & (index->n_buckets - 1)];
+}
+
+static uint32_t *node_head(const struct prefix_index *index, uint32_t id)
+{
+	const struct prefix_node *node = &index->nodes[id];
+
+	return head_bucket(index, &node->root, node->parent, *node_tokens(index, id));
 }
 
 static bool node_matches(const struct prefix_index *index, uint32_t id,
@@ -239,7 +277,7 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 	return n;
 }
 
-static void bucket_add(struct prefix_index *index, uint32_t id)
+static void key_add(struct prefix_index *index, uint32_t id)
 {
 	struct prefix_node *node = &index->nodes[id];
 	uint32_t *bucket = key_bucket(index, &node->key);
@@ -251,7 +289,7 @@ static void bucket_add(struct prefix_index *index, uint32_t id)
 	*bucket = id;
 }
 
-static void bucket_remove(struct prefix_index *index, uint32_t id)
+static void key_remove(struct prefix_index *index, uint32_t id)
 {
 	struct prefix_node *node = &index->nodes[id];
 
@@ -263,13 +301,118 @@ static void bucket_remove(struct prefix_index *index, uint32_t id)
 		index->nodes[node->next].prev = node->prev;
 }
 
+static void head_add(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+	uint32_t *head = node_head(index, id);
+
+	node->head_next = *head;
+	node->head_prev = BLOCK_NONE;
+	if (*head != BLOCK_NONE)
+		index->nodes[*head].head_prev = id;
+	*head = id;
+}
+
+static void head_remove(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	if (node->head_prev != BLOCK_NONE)
+		index->nodes[node->head_prev].head_next = node->head_next;
+	else
+		*node_head(index, id) = node->head_next;
+	if (node->head_next != BLOCK_NONE)
+		index->nodes[node->head_next].head_prev = node->head_prev;
+}
+
 void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
 		  const struct prefix_key *key)
 {
-	bucket_remove(index, id);
+	assert(!node_is_open(index, id));
+	key_remove(index, id);
+	head_remove(index, id);
 	index->nodes[id].root = *root;
 	index->nodes[id].key = *key;
-	bucket_add(index, id);
+	key_add(index, id);
+	head_add(index, id);
+}
+
+/* Leading tokens that two blocks have in common, of @n. */
+static uint32_t n_common(const int32_t *a, const int32_t *b, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i < n && a[i] == b[i])
+		i++;
+	return i;
+}
+
+uint32_t prefix_find_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			  const int32_t *tokens, uint32_t i, uint32_t parent,
+			  uint32_t max_rows, uint32_t *ret_rows)
+{
+	uint32_t best = BLOCK_NONE, n_seen = 0;
+
+	assert(max_rows && max_rows <= index->block_tokens);
+	tokens += (size_t)i * index->block_tokens;
+	*ret_rows = 0;
+	for (uint32_t id = *head_bucket(index, &chain->root, parent, *tokens);
+	     id != BLOCK_NONE && n_seen++ < PREFIX_MAX_HEADS && *ret_rows < max_rows;
+	     id = index->nodes[id].head_next) {
+		const struct prefix_node *node = &index->nodes[id];
+		uint32_t n;
+
+		if (node->parent != parent ||
+		    memcmp(&node->root, &chain->root, sizeof(node->root)) ||
+		    block_pool_get(index->pool, id)->domain != chain->domain)
+			continue;
+		n = n_common(node_tokens(index, id), tokens,
+			     node->n_rows < max_rows ? node->n_rows : max_rows);
+		if (n > *ret_rows) {
+			*ret_rows = n;
+			best = id;
+		}
+	}
+	return best;
+}
+
+void prefix_acquire_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			 uint32_t id, uint32_t n_rows)
+{
+	block_pool_ref(index->pool, id);
+	evict_touch(&index->pool->evict, id);
+	index->counters.hit_tokens += n_rows;
+	if (block_pool_get(index->pool, id)->owner != chain->owner)
+		index->counters.shared_hit_tokens += n_rows;
+}
+
+/* Tokens of block @i of a sequence, of which the node has had the first ones. */
+static void node_extend(struct prefix_index *index, uint32_t id, const int32_t *tokens,
+			uint32_t i, uint32_t n_rows)
+{
+	memcpy(node_tokens(index, id), tokens + (size_t)i * index->block_tokens,
+	       n_rows * sizeof(*tokens));
+	index->nodes[id].n_rows = n_rows;
+}
+
+/* A node below @parent; its place in the table of keys is the caller's to give. */
+static void node_add(struct prefix_index *index, const struct prefix_chain *chain,
+		     const struct prefix_key *key, const int32_t *tokens, uint32_t i,
+		     uint32_t parent, uint32_t id, uint32_t n_rows)
+{
+	assert(block_pool_get(index->pool, id)->domain == chain->domain);
+	assert(!block_pool_get(index->pool, id)->tainted);
+	block_pool_set_indexed(index->pool, id);
+	index->nodes[id] = (struct prefix_node){
+		.key = *key,
+		.root = chain->root,
+		.parent = parent,
+	};
+	node_extend(index, id, tokens, i, n_rows);
+	head_add(index, id);
+	if (parent != BLOCK_NONE)
+		index->nodes[parent].n_children++;
+	index->n_nodes++;
 }
 
 int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
@@ -288,26 +431,50 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 	if (found != BLOCK_NONE) {
 		/* a fork shares it, and the other was first to publish it */
 		index->counters.duplicate_blocks += found != id;
+		if (found != id && block_pool_get(index->pool, id)->indexed &&
+		    !block_pool_get(index->pool, id)->pins)
+			node_unlink(index, id);
 		*ret_id = found;
 		return PREFIX_EXISTS;
 	}
-	assert(block_pool_get(index->pool, id)->domain == chain->domain);
-	assert(!block_pool_get(index->pool, id)->tainted);
-	block_pool_set_indexed(index->pool, id);
-
-	*node = (struct prefix_node){
-		.key = *key,
-		.root = chain->root,
-		.parent = parent,
-	};
-	memcpy(node_tokens(index, id), tokens + (size_t)i * index->block_tokens,
-	       (size_t)index->block_tokens * sizeof(*tokens));
-	bucket_add(index, id);
-	if (parent != BLOCK_NONE)
-		index->nodes[parent].n_children++;
-	index->n_nodes++;
-	evict_admit(&index->pool->evict, id, key_bits(key));
+	if (block_pool_get(index->pool, id)->indexed) {
+		assert(node_is_open(index, id) && node->parent == parent);
+		node_extend(index, id, tokens, i, index->block_tokens);
+		node->key = *key;
+	} else {
+		node_add(index, chain, key, tokens, i, parent, id, index->block_tokens);
+	}
+	key_add(index, id);
+	evict_admit(&index->pool->evict, id, node_bits(index, id));
 	index->counters.published_blocks++;
+	return 0;
+}
+
+int prefix_publish_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
+			uint32_t n_rows)
+{
+	uint32_t found, n_same;
+
+	assert(n_rows && n_rows < index->block_tokens);
+	if (block_pool_get(index->pool, id)->indexed) {
+		assert(node_is_open(index, id) && index->nodes[id].n_rows <= n_rows);
+		node_extend(index, id, tokens, i, n_rows);
+		return 0;
+	}
+	if (parent != BLOCK_NONE && !block_pool_get(index->pool, parent)->indexed)
+		return PREFIX_ORPHAN;
+	found = prefix_find_rows(index, chain, tokens, i, parent, n_rows, &n_same);
+	if (found != BLOCK_NONE && n_same == n_rows)
+		return PREFIX_EXISTS;
+	if (found != BLOCK_NONE && n_same == index->nodes[found].n_rows &&
+	    block_pool_get(index->pool, found)->state == BLOCK_CACHED &&
+	    !block_pool_get(index->pool, found)->pins)
+		node_unlink(index, found);
+	node_add(index, chain,
+		 parent != BLOCK_NONE ? &index->nodes[parent].key : &chain->root, tokens,
+		 i, parent, id, n_rows);
+	evict_admit(&index->pool->evict, id, node_bits(index, id));
 	return 0;
 }
 
@@ -320,7 +487,9 @@ void node_unlink(struct prefix_index *index, uint32_t id)
 	struct prefix_node *node = &index->nodes[id];
 
 	assert(!node->held);
-	bucket_remove(index, id);
+	if (!node_is_open(index, id))
+		key_remove(index, id);
+	head_remove(index, id);
 	index->n_public -= node_is_public(index, id);
 	if (node->parent != BLOCK_NONE) {
 		assert(index->nodes[node->parent].n_children);
@@ -341,7 +510,7 @@ uint32_t prefix_evict(struct prefix_index *index, uint32_t n)
 			break;
 		assert(block_pool_get(index->pool, id)->state == BLOCK_CACHED);
 		assert(!index->nodes[id].n_children);
-		evict_forget(&index->pool->evict, id, key_bits(&index->nodes[id].key));
+		evict_forget(&index->pool->evict, id, node_bits(index, id));
 		node_unlink(index, id);
 	}
 	index->counters.evicted_blocks += done;
@@ -363,7 +532,9 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 	const struct block *b = block_pool_get(index->pool, id);
 	const struct block *parent;
 
-	if (!b->indexed || (node->held && !b->pins))
+	if (!b->indexed || (node->held && !b->pins) || !node->n_rows ||
+	    node->n_rows > index->block_tokens ||
+	    (node_is_open(index, id) && node->n_children))
 		return false;
 	if (node->parent == BLOCK_NONE)
 		return true;
@@ -379,38 +550,55 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 			 sizeof(node->root))));
 }
 
+/* Counts the nodes of bucket @i of each table. Return: false where a link is wrong. */
+static bool buckets_valid(const struct prefix_index *index, uint32_t i, uint32_t *n_keys,
+			  uint32_t *n_heads)
+{
+	uint32_t n_blocks = index->pool->n_blocks, prev = BLOCK_NONE;
+
+	for (uint32_t id = index->buckets[i]; id != BLOCK_NONE;
+	     prev = id, id = index->nodes[id].next)
+		if (id >= n_blocks || index->nodes[id].prev != prev ||
+		    node_is_open(index, id) ||
+		    key_bucket(index, &index->nodes[id].key) != &index->buckets[i] ||
+		    (*n_keys)++ > n_blocks)
+			return false;
+	prev = BLOCK_NONE;
+	for (uint32_t id = index->heads[i]; id != BLOCK_NONE;
+	     prev = id, id = index->nodes[id].head_next)
+		if (id >= n_blocks || index->nodes[id].head_prev != prev ||
+		    node_head(index, id) != &index->heads[i] || (*n_heads)++ > n_blocks)
+			return false;
+	return true;
+}
+
 int prefix_check(const struct prefix_index *index)
 {
-	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_linked = 0,
-		 n_public = 0;
+	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_keys = 0, n_heads = 0;
+	uint32_t n_public = 0, n_open = 0;
 	uint32_t *n_children = calloc(n_blocks, sizeof(*n_children));
 	int r = -EINVAL;
 
 	if (!n_children)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < index->n_buckets; i++) {
-		uint32_t prev = BLOCK_NONE;
-
-		for (uint32_t id = index->buckets[i]; id != BLOCK_NONE;
-		     id = index->nodes[id].next) {
-			if (id >= n_blocks || index->nodes[id].prev != prev ||
-			    key_bucket(index, &index->nodes[id].key) !=
-				    &index->buckets[i] ||
-			    !node_valid(index, id, n_children) || n_linked++ > n_blocks)
-				goto out;
-			prev = id;
-		}
-	}
+	for (uint32_t i = 0; i < index->n_buckets; i++)
+		if (!buckets_valid(index, i, &n_keys, &n_heads))
+			goto out;
+	for (uint32_t i = 0; i < n_blocks; i++)
+		if (block_pool_get(index->pool, i)->indexed &&
+		    !node_valid(index, i, n_children))
+			goto out;
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		if (!block_pool_get(index->pool, i)->indexed)
 			continue;
 		n_indexed++;
+		n_open += node_is_open(index, i);
 		n_public += node_is_public(index, i);
 		if (index->nodes[i].n_children != n_children[i])
 			goto out;
 	}
-	if (n_linked == n_indexed && n_linked == index->n_nodes &&
-	    n_public == index->n_public)
+	if (n_keys == n_indexed - n_open && n_heads == n_indexed &&
+	    n_indexed == index->n_nodes && n_public == index->n_public)
 		r = 0;
 out:
 	free(n_children);

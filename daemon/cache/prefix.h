@@ -6,13 +6,20 @@
  * hash table over them. Runs on the loop thread. Relies on block.h for states and evict.h
  * for the order; the pool outlives the index. Does no I/O and knows no sequences.
  *
- *   root A ---- b7 ---- b2 ---- b9          a tree per root; a node is a full block
- *                 \---- b4                  b7 has two children, b9 and b4 none
- *   root B ---- b5
+ *   root A ---- b7 ---- b2 ---- b9          a tree per root; a node is a full block,
+ *                 \---- b4                  or a leaf that is open: b4 may be one
+ *   root B ---- b5                          b7 has two children, b9 and b4 none
+ *
+ * Full blocks are found by key and shared. Where the next block of a chain is not there,
+ * another child of the same parent may begin with the same tokens: prefix_find_rows() finds
+ * the one with most of them, and the caller copies that block and goes on behind those rows.
+ * So a sequence offers its open block as well, with as many rows as are computed; it goes on
+ * writing behind them, and nobody but its writer holds the block for longer than a copy.
  *
  * Equations, checked by prefix_check():
  *
- *   node in the table <=> block indexed
+ *   node of n_rows = block_tokens in the table of keys;  any node in that of heads
+ *   node <=> block indexed;  n_rows < block_tokens => n_children = 0
  *   node's parent is indexed or is the root;  n_children = nodes that name it as parent
  *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
  *   pins(child) > 0  =>  pins(parent) > 0     (prefix_pin() pins the chain)
@@ -62,7 +69,9 @@ enum {
  * @root: root of its chain; compared where the parent is none
  * @parent: block id of the block before, or BLOCK_NONE
  * @n_children: nodes whose parent this is
- * @next, @prev: neighbours in the hash bucket, BLOCK_NONE at the ends
+ * @n_rows: tokens, and rows that others may read; block_tokens unless it is open
+ * @next, @prev: neighbours in the bucket of the key, BLOCK_NONE at the ends
+ * @head_next, @head_prev: the same in the bucket of the head
  * @held: an administrator holds the prefix that ends here
  * @mark: what the flush in hand does with it
  */
@@ -71,8 +80,11 @@ struct prefix_node {
 	struct prefix_key root;
 	uint32_t parent;
 	uint32_t n_children;
+	uint32_t n_rows;
 	uint32_t next;
 	uint32_t prev;
+	uint32_t head_next;
+	uint32_t head_prev;
 	bool held;
 	uint8_t mark;
 };
@@ -116,6 +128,7 @@ struct prefix_memo {
  * @public_root: root of all public chains
  * @n_public: nodes of public blocks
  * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
+ * @heads: [n_buckets] the same by head: root, parent and first token
  */
 struct prefix_index {
 	struct block_pool *pool;
@@ -125,6 +138,7 @@ struct prefix_index {
 	struct prefix_memo *memo;
 	int32_t *memo_tokens;
 	uint32_t *buckets;
+	uint32_t *heads;
 	uint32_t n_buckets;
 	uint32_t block_tokens;
 	uint32_t n_nodes;
@@ -223,7 +237,7 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 /**
  * prefix_publish() - others may find block @i from now on
  * @index, @chain, @tokens, @i, @parent: as prefix_find()
- * @id: active, not indexed, of the chain's domain; its step has completed
+ * @id: active, not indexed or open, of the chain's domain; its step has completed
  * @ret_id: with PREFIX_EXISTS the equal block, borrowed
  *
  * Return: 0, PREFIX_EXISTS, PREFIX_ORPHAN, or -ENOMEM (then it stays private).
@@ -231,6 +245,41 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
 		   uint32_t *ret_id);
+
+/**
+ * prefix_find_rows() - the block after @parent that begins as block @i does
+ * @index, @chain, @tokens, @i, @parent: as prefix_find(); of @tokens only the first
+ *	@max_rows of the block need be there
+ * @max_rows: more rows than these are of no use, 1 .. block_tokens
+ * @ret_rows: leading rows that are the same, 1 .. max_rows
+ *
+ * Takes no reference and counts nothing. Looks at a bounded number of blocks, the latest
+ * first, so it may miss one.
+ *
+ * Return: block id, or BLOCK_NONE.
+ */
+uint32_t prefix_find_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			  const int32_t *tokens, uint32_t i, uint32_t parent,
+			  uint32_t max_rows, uint32_t *ret_rows);
+
+/* A reference to what prefix_find_rows() found, counted as a hit of @n_rows tokens. */
+void prefix_acquire_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			 uint32_t id, uint32_t n_rows);
+
+/**
+ * prefix_publish_rows() - others may copy the first rows of an open block from now on
+ * @index, @chain, @tokens, @i, @parent: as prefix_publish()
+ * @id: active; published by a call with fewer rows, or not indexed
+ * @n_rows: rows whose step has completed, 1 .. block_tokens - 1
+ *
+ * A shorter open block with the same tokens that nobody holds goes. When the block is full,
+ * prefix_publish() makes a full one of it.
+ *
+ * Return: 0; PREFIX_EXISTS: another offers these rows; PREFIX_ORPHAN.
+ */
+int prefix_publish_rows(struct prefix_index *index, const struct prefix_chain *chain,
+			const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
+			uint32_t n_rows);
 
 /**
  * prefix_take() - a block to write into, at the cost of a cached one if need be
@@ -296,7 +345,7 @@ int prefix_release(struct prefix_index *index, uint32_t id);
  * prefix_flush_chain() - forget one prefix
  * @index: index
  * @id: its last block, indexed
- * @tree: also everything that goes on from there; else nothing does, or it is kept
+ * @tree: also everything that goes on from there; else no full block does, or it is kept
  * @ret_result: counts, of the blocks that no other prefix has
  */
 void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,

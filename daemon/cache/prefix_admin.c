@@ -25,6 +25,9 @@ static int make_block_public(struct prefix_index *index, uint32_t id)
 	struct prefix_key key;
 	int r;
 
+	/* nobody finds it by key, and its writer has not done with it */
+	if (node_is_open(index, id))
+		return 0;
 	r = node_key_next(index,
 			  parent == BLOCK_NONE ? &index->public_root
 					       : &index->nodes[parent].key,
@@ -190,6 +193,21 @@ void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *re
 	flush(index, &(struct flush){.all = true, .below = BLOCK_NONE}, ret_result);
 }
 
+/* The open blocks after @id are the odd ends of the same prefix. */
+static void flush_open(struct prefix_index *index, uint32_t id,
+		       struct prefix_flush_result *result)
+{
+	uint32_t domain = block_pool_get(index->pool, id)->domain;
+
+	for (uint32_t i = 0; i < index->pool->n_blocks; i++) {
+		const struct block *b = block_pool_get(index->pool, i);
+
+		if (b->indexed && b->domain == domain && index->nodes[i].parent == id &&
+		    node_is_open(index, i))
+			flush_block(index, i, result);
+	}
+}
+
 void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
 			struct prefix_flush_result *ret_result)
 {
@@ -200,6 +218,8 @@ void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
 	if (tree) {
 		flush(index, &(struct flush){.below = id}, ret_result);
 		id = parent;
+	} else {
+		flush_open(index, id, ret_result);
 	}
 	while (id != BLOCK_NONE && !index->nodes[id].n_children &&
 	       block_pool_get(index->pool, id)->domain == domain &&

@@ -12,7 +12,7 @@
 int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
 		  const int32_t *tokens, struct prefix_key *ret_key);
 
-/* [block_tokens] of an indexed block. */
+/* [block_tokens] of an indexed block, the first n_rows of them set. */
 int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
 
 /* The same block is found by another key from now on. */
@@ -21,6 +21,11 @@ void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_k
 
 /* Out of the table. */
 void node_unlink(struct prefix_index *index, uint32_t id);
+
+static inline bool node_is_open(const struct prefix_index *index, uint32_t id)
+{
+	return index->nodes[id].n_rows < index->block_tokens;
+}
 
 static inline bool node_is_public(const struct prefix_index *index, uint32_t id)
 {

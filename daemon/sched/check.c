@@ -4,6 +4,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* Whether others may copy rows of block @i of @r, and all of those are computed. */
+static bool rows_offered(const struct sched *sched, const struct request *r, uint32_t i)
+{
+	uint32_t n_rows = sched->index->nodes[r->table.ids[i]].n_rows;
+
+	return n_rows < sched->config.block_tokens &&
+	       (uint64_t)i * sched->config.block_tokens + n_rows <= r->n_computed;
+}
+
 static bool request_valid(const struct sched *sched, const struct request *r,
 			  uint32_t *refs)
 {
@@ -19,9 +28,10 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 		b = block_pool_get(sched->pool, t->ids[i]);
 		if (b->domain != r->chain.domain && b->domain != PREFIX_DOMAIN_PUBLIC)
 			return false;
-		/* what a fork has yet to copy, its parent may have published */
-		if (i >= t->n_published && b->indexed &&
-		    !(r->cow && i + 1 == t->n_blocks))
+		/* its first rows may be offered; what a fork has yet to copy, its parent
+		 * may have published */
+		if (i >= t->n_published && b->indexed && !(r->cow && i + 1 == t->n_blocks) &&
+		    !rows_offered(sched, r, i))
 			return false;
 	}
 	if (r->cow_src != BLOCK_NONE)

@@ -60,6 +60,24 @@ static bool outputs_finite(const struct plan *plan, const struct plan_result *re
 	return true;
 }
 
+/*
+ * Others may find what is computed: full blocks, and once the prompt is, or the request
+ * ends, the rows of the open one.
+ */
+static void publish(struct sched *sched, struct request *r)
+{
+	uint32_t bt = sched->config.block_tokens, n = r->n_computed / bt;
+	uint32_t n_rows = r->n_computed % bt;
+
+	seq_publish(&r->table, sched->index, &r->chain, r->tokens, r->n_computed);
+	if (!sched->config.copy_rows || !n_rows || r->table.n_published != n ||
+	    r->n_computed < r->n_prompt)
+		return;
+	(void)prefix_publish_rows(sched->index, &r->chain, r->tokens, n,
+				  n ? r->table.ids[n - 1] : BLOCK_NONE, r->table.ids[n],
+				  n_rows);
+}
+
 static void complete_entry(struct sched *sched, const struct plan *plan,
 			   const struct plan_result *result, uint32_t entry,
 			   uint32_t *output)
@@ -75,7 +93,7 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 	/* what a cancelled request has computed is as good as any, but for what led to logits
 	 * that are no numbers: others shall compute that for themselves */
 	if (!r->uncached && finite)
-		seq_publish(&r->table, sched->index, &r->chain, r->tokens, r->n_computed);
+		publish(sched, r);
 	for (; *output < plan->n_outputs; ++*output) {
 		const struct plan_output *o = &plan->outputs[*output];
 

@@ -45,13 +45,25 @@ void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
 {
 	struct seq_table *table = &request->table;
 
-	assert(request->cow && request->cow_src == BLOCK_NONE);
-	assert(plan->n_copies < plan->caps.copies);
+	uint32_t src = table->ids[table->n_blocks - 1];
+
+	assert(request->cow);
 	request->cow = false;
-	request->cow_src = table->ids[table->n_blocks - 1];
 	table->ids[table->n_blocks - 1] = id;
-	plan->copies[plan->n_copies++] =
-		(struct plan_copy){.src = request->cow_src, .dst = id};
+	fork_plan_copy(sched, plan, request, src);
+}
+
+void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *request,
+		    uint32_t src)
+{
+	const struct seq_table *table = &request->table;
+
+	assert(request->cow_src == BLOCK_NONE && plan->n_copies < plan->caps.copies);
+	request->cow_src = src;
+	plan->copies[plan->n_copies++] = (struct plan_copy){
+		.src = src,
+		.dst = table->ids[table->n_blocks - 1],
+	};
 	sched->counters.copied_blocks++;
 }
 

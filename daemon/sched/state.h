@@ -274,6 +274,10 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
 	       uint32_t id);
 
+/* The last block of the table is to be a copy of @src, with its reference till it is made. */
+void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *request,
+		    uint32_t src);
+
 /* No block for a copy: computes the rows again instead. */
 void fork_recompute(struct sched *sched, struct request *request);
 

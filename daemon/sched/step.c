@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 /* @more: the table grows by it; else it replaces one that is charged already. */
 static bool take_id(struct sched *sched, struct plan *plan, struct request *r, bool more,
@@ -153,12 +154,53 @@ static uint32_t dist_end(const struct plan *plan, const struct request *r, uint3
 	return end > first && end - first > room ? first + room : end;
 }
 
+/*
+ * The next block of @r is not to be had, but another that begins as it does: copies it, and
+ * goes on behind the rows they have in common. Takes nothing from anybody for it. @r gets
+ * an entry in this plan, which lets go of the source.
+ */
+static void adopt_rows(struct sched *sched, struct plan *plan, struct request *r)
+{
+	struct prefix_counters *counters = &sched->index->counters;
+	struct prefix_counters before = *counters;
+	uint32_t bt = sched->config.block_tokens, n = r->table.n_blocks;
+	uint32_t adoptable = request_adoptable(r), max_rows, n_rows, src;
+	const struct block *b;
+
+	if (!sched->config.copy_rows || bt < 2 || r->uncached || r->dist.words ||
+	    r->table.n_published != n || r->n_computed != n * bt ||
+	    r->n_computed >= adoptable || !policy_blocks_left(r->user))
+		return;
+	max_rows = adoptable - r->n_computed;
+	src = prefix_find_rows(sched->index, &r->chain, r->tokens, n,
+			       n ? r->table.ids[n - 1] : BLOCK_NONE,
+			       max_rows < bt ? max_rows : bt - 1, &n_rows);
+	if (src == BLOCK_NONE)
+		return;
+	b = block_pool_get(sched->pool, src);
+	if (block_pool_n_available(sched->pool) <= (!b->refs && !b->pins))
+		return;
+	prefix_acquire_rows(sched->index, &r->chain, src, n_rows);
+	if (!take_block(sched, plan, r))
+		abort(); /* one is available and allowed */
+	fork_plan_copy(sched, plan, r, src);
+	r->n_computed += n_rows;
+	/* finding one's own rows after a preemption saves work but is no hit */
+	if (r->preempted) {
+		*counters = before;
+		return;
+	}
+	r->n_cached += n_rows;
+	sched->counters.cached_tokens += n_rows;
+}
+
 static void plan_chunk(struct sched *sched, struct plan *plan, struct request *r,
 		       uint32_t quota)
 {
 	uint32_t bt = sched->config.block_tokens;
 	uint32_t end = r->n_tokens;
 
+	adopt_rows(sched, plan, r);
 	if (end - r->n_computed > quota) {
 		end = r->n_computed + quota;
 		/* whole blocks can be adopted by others one step earlier */

@@ -70,6 +70,7 @@ struct sim {
 	uint32_t n_pinned;
 	bool ever_pinned;
 	bool failing;
+	uint64_t n_row_hits; /* requests that found some rows of a block */
 };
 
 #define sim_check(sim, expr)                                                             \
@@ -364,7 +365,8 @@ static void check_cached(struct sim *sim, const struct sim_request *r, uint32_t 
 			best = n;
 	}
 	sim_check(sim, n_cached <= best && n_cached < r->desc.n_tokens);
-	sim_check(sim, n_cached % sim->bt == 0);
+	sim_check(sim, sim->config.copy_rows || n_cached % sim->bt == 0);
+	sim->n_row_hits += n_cached % sim->bt != 0;
 }
 
 static void sim_events(struct sim *sim)
@@ -634,6 +636,7 @@ static void sim_step(struct sim *sim, bool arrivals)
 struct sim_totals {
 	struct sched_counters sched;
 	struct prefix_counters prefix;
+	uint64_t n_row_hits;
 };
 
 static void sim_count(struct sim *sim, struct sim_totals *totals)
@@ -687,6 +690,7 @@ static void sim_seed(uint64_t seed, struct sim_totals *totals)
 	sim_check(&sim, sim.pool.n_free == sim.n_blocks && !flushed.remaining);
 	sim_check(&sim, !sched_check(sim.sched));
 	sim_count(&sim, totals);
+	totals->n_row_hits += sim.n_row_hits;
 	sim_deinit(&sim);
 }
 
@@ -695,7 +699,7 @@ static void print_totals(uint64_t n, const struct sim_totals *t)
 	printf("%llu seeds: %llu steps, %llu rows, %llu completed, %llu cancelled, "
 	       "%llu expired, %llu failed, %llu preemptions, %llu reliefs, "
 	       "%llu deferrals, %llu forks, %llu copied blocks, %llu stalls, %llu hit, %llu shared, %llu evicted, "
-	       "%llu duplicate blocks\n",
+	       "%llu duplicate blocks, %llu hits inside a block\n",
 	       (unsigned long long)n, (unsigned long long)t->sched.steps,
 	       (unsigned long long)t->sched.computed_rows,
 	       (unsigned long long)t->sched.completed,
@@ -709,7 +713,8 @@ static void print_totals(uint64_t n, const struct sim_totals *t)
 	       (unsigned long long)t->prefix.hit_tokens,
 	       (unsigned long long)t->prefix.shared_hit_tokens,
 	       (unsigned long long)t->prefix.evicted_blocks,
-	       (unsigned long long)t->prefix.duplicate_blocks);
+	       (unsigned long long)t->prefix.duplicate_blocks,
+	       (unsigned long long)t->n_row_hits);
 }
 
 static unsigned part = 1, n_parts = 1;
@@ -733,7 +738,8 @@ START_TEST(every_request_as_if_alone)
 	ck_assert(n < 1000 || (t.sched.preemptions && t.sched.deferrals &&
 			       t.sched.stalls && t.sched.expired && t.sched.reliefs &&
 			       t.sched.copied_blocks && t.prefix.shared_hit_tokens &&
-			       t.prefix.evicted_blocks && t.prefix.duplicate_blocks));
+			       t.prefix.evicted_blocks && t.prefix.duplicate_blocks &&
+			       t.n_row_hits));
 }
 END_TEST
 

