@@ -30,8 +30,8 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 			return false;
 		/* its first rows may be offered; what a fork has yet to copy, its parent
 		 * may have published */
-		if (i >= t->n_published && b->indexed && !(r->cow && i + 1 == t->n_blocks) &&
-		    !rows_offered(sched, r, i))
+		if (i >= t->n_published && b->indexed &&
+		    !(r->cow && i + 1 == t->n_blocks) && !rows_offered(sched, r, i))
 			return false;
 	}
 	if (r->cow_src != BLOCK_NONE)

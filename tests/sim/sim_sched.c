@@ -735,11 +735,11 @@ START_TEST(every_request_as_if_alone)
 	n = last + 1 - first;
 	print_totals(n, &t);
 	/* a simulation that never gets near these proves nothing about them */
-	ck_assert(n < 1000 || (t.sched.preemptions && t.sched.deferrals &&
-			       t.sched.stalls && t.sched.expired && t.sched.reliefs &&
-			       t.sched.copied_blocks && t.prefix.shared_hit_tokens &&
-			       t.prefix.evicted_blocks && t.prefix.duplicate_blocks &&
-			       t.n_row_hits));
+	ck_assert(n < 1000 ||
+		  (t.sched.preemptions && t.sched.deferrals && t.sched.stalls &&
+		   t.sched.expired && t.sched.reliefs && t.sched.copied_blocks &&
+		   t.prefix.shared_hit_tokens && t.prefix.evicted_blocks &&
+		   t.prefix.duplicate_blocks && t.n_row_hits));
 }
 END_TEST
 

@@ -114,8 +114,9 @@ def test_a_public_prefix_is_everybodys():
         secret = prose(100, 3)
         mine = d.generate(secret, raw=False, system=SYSTEM, **ALICE)
         equal(mine["cached_tokens"], whole, "tokens cached for the first user")
-        equal(d.generate(secret, raw=False, system=SYSTEM, **BOB)["cached_tokens"], whole,
-              "another user's tokens after the public ones")
+        # of the second user's own there are the few that every turn of a chat begins with
+        theirs = d.generate(secret, raw=False, system=SYSTEM, **BOB)["cached_tokens"]
+        assert whole <= theirs < whole + 16, f"{theirs - whole} tokens after the public ones"
         assert d.generate(secret, raw=False, system=SYSTEM, **ALICE)["cached_tokens"] > whole
         # rights
         cache(d, "pin", "--public", "--system", SYSTEM, status=PERMISSION, **BOB)
