@@ -55,16 +55,20 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 	}
 }
 
+static bool in_order(const struct request *a, const struct request *b)
+{
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	return a->turn < b->turn || (a->turn == b->turn && a->arrival < b->arrival);
+}
+
 static bool list_valid(const struct request_list *list, enum request_state state,
 		       uint32_t *n)
 {
 	const struct request *prev = NULL;
 
 	for (const struct request *r = list->head; r; prev = r, r = r->next, ++*n)
-		if (r->state != state || r->prev != prev ||
-		    (prev &&
-		     (prev->priority > r->priority ||
-		      (prev->priority == r->priority && prev->arrival >= r->arrival))))
+		if (r->state != state || r->prev != prev || (prev && !in_order(prev, r)))
 			return false;
 	return list->tail == prev;
 }
@@ -85,6 +89,28 @@ static bool user_valid(const struct sched *sched, const struct sched_user *user)
 	}
 	return n_live == user->n_live && n_running == user->n_running &&
 	       n_live - n_running == user->n_waiting && n_blocks == user->n_blocks;
+}
+
+/* Each request has the client of its user, and each client as many as it counts. */
+static bool clients_valid(const struct sched *sched)
+{
+	uint32_t n_live = 0;
+
+	for (uint32_t i = 0; i < SCHED_CLIENT_BUCKETS; i++)
+		for (const struct sched_client *c = sched->clients[i]; c;
+		     c = c->next_hash) {
+			if (!c->n_live)
+				return false;
+			n_live += c->n_live;
+		}
+	for (uint32_t i = 0; i < sched->n_slots; i++) {
+		const struct request *r = sched->slots[i].request;
+
+		if (r &&
+		    (r->client->user != r->user || !r->turn || r->turn > r->client->turn))
+			return false;
+	}
+	return n_live == sched->n_live;
 }
 
 static bool lists_valid(const struct sched *sched)
@@ -114,7 +140,7 @@ static bool lists_valid(const struct sched *sched)
 	       n_prefill == n_run[REQUEST_PREFILL] && n_waiting == sched->n_waiting &&
 	       n_run[REQUEST_PREFILL] + n_run[REQUEST_DECODE] == sched->n_running &&
 	       n_paused == sched->n_paused_running && n_users == sched->n_users &&
-	       deadline_check(sched) && n_live == sched->n_live &&
+	       deadline_check(sched) && clients_valid(sched) && n_live == sched->n_live &&
 	       sched->n_running + sched->n_waiting == sched->n_live &&
 	       sched->n_running <= sched->config.max_num_seqs;
 }

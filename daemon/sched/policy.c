@@ -2,6 +2,7 @@
 #include "daemon/sched/state.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 static uint32_t uid_bucket(uint32_t uid)
@@ -19,7 +20,8 @@ struct sched_user *policy_user_find(const struct sched *sched, uint32_t uid)
 	return user;
 }
 
-struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid)
+/* The user of @uid, made if need be; one live request more. NULL: out of memory. */
+static struct sched_user *user_acquire(struct sched *sched, uint32_t uid)
 {
 	struct sched_user **bucket = &sched->users[uid_bucket(uid)];
 	struct sched_user *user = policy_user_find(sched, uid);
@@ -37,7 +39,7 @@ struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid)
 	return user;
 }
 
-void policy_user_release(struct sched *sched, struct sched_user *user)
+static void user_release(struct sched *sched, struct sched_user *user)
 {
 	struct sched_user **link = &sched->users[uid_bucket(user->uid)];
 
@@ -52,19 +54,101 @@ void policy_user_release(struct sched *sched, struct sched_user *user)
 	free(user);
 }
 
-static bool list_before(const struct request *a, const struct request *b)
+static struct sched_client *client_acquire(struct sched *sched, struct sched_user *user,
+					   uint64_t id)
 {
-	return a->priority != b->priority ? a->priority < b->priority
-					  : a->arrival < b->arrival;
+	struct sched_client **bucket = &sched->clients[id % SCHED_CLIENT_BUCKETS];
+	struct sched_client *client = *bucket;
+
+	while (client && (client->id != id || client->user != user))
+		client = client->next_hash;
+	if (!client) {
+		client = calloc(1, sizeof(*client));
+		if (!client)
+			return NULL;
+		*client = (struct sched_client){
+			.id = id, .user = user, .next_hash = *bucket};
+		*bucket = client;
+	}
+	client->n_live++;
+	return client;
 }
 
-/* New requests are the youngest, so the walk from the tail is short. */
+static void client_release(struct sched *sched, struct sched_client *client)
+{
+	struct sched_client **link = &sched->clients[client->id % SCHED_CLIENT_BUCKETS];
+
+	assert(client->n_live);
+	if (--client->n_live)
+		return;
+	while (*link != client)
+		link = &(*link)->next_hash;
+	*link = client->next_hash;
+	free(client);
+}
+
+int policy_join(struct sched *sched, struct request *request, uint32_t uid,
+		uint64_t client)
+{
+	request->user = user_acquire(sched, uid);
+	if (!request->user)
+		return -ENOMEM;
+	request->client = client_acquire(sched, request->user, client);
+	if (request->client)
+		return 0;
+	user_release(sched, request->user);
+	return -ENOMEM;
+}
+
+void policy_leave(struct sched *sched, struct request *request)
+{
+	client_release(sched, request->client);
+	user_release(sched, request->user);
+}
+
+/* The highest turn of @request's priority that has left the queue. */
+static uint64_t *turn_of(const struct request *request)
+{
+	int32_t p = request->priority;
+
+	p = p < -SCHED_MAX_PRIORITY  ? -SCHED_MAX_PRIORITY
+	    : p > SCHED_MAX_PRIORITY ? SCHED_MAX_PRIORITY
+				     : p;
+	return &request->user->turns[p + SCHED_MAX_PRIORITY];
+}
+
+void policy_take_turn(struct request *request)
+{
+	uint64_t now = *turn_of(request);
+
+	if (request->client->turn < now)
+		request->client->turn = now;
+	request->turn = ++request->client->turn;
+}
+
+static bool list_before(const struct request *a, const struct request *b)
+{
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	return a->turn != b->turn ? a->turn < b->turn : a->arrival < b->arrival;
+}
+
+/*
+ * Its place is near the tail when its client has most of what waits, and near the head when
+ * its client had nothing there: looked for from both ends at once.
+ */
 static void list_insert(struct request_list *list, struct request *request)
 {
-	struct request *after = list->tail;
+	struct request *after = list->tail, *before = list->head;
 
-	while (after && list_before(request, after))
+	while (after && list_before(request, after)) {
 		after = after->prev;
+		if (!list_before(before, request)) {
+			after = before->prev;
+			break;
+		}
+		before = before->next;
+	}
 	request->prev = after;
 	request->next = after ? after->next : list->head;
 	if (request->next)
@@ -223,9 +307,11 @@ void policy_move(struct sched *sched, struct request *request, enum request_stat
 {
 	/* the user keeps its place in the ring if it has work before and after */
 	lists_remove(sched, request);
-	if (request->state == REQUEST_WAITING)
+	if (request->state == REQUEST_WAITING) {
+		if (*turn_of(request) < request->turn)
+			*turn_of(request) = request->turn;
 		tail_acquire(sched, request);
-	else if (state == REQUEST_WAITING)
+	} else if (state == REQUEST_WAITING)
 		tail_release(sched, request);
 	request->state = state;
 	lists_insert(sched, request);

@@ -53,7 +53,8 @@ struct sched_quota {
 
 enum request_kind { REQUEST_GENERATE, REQUEST_SCORE };
 
-#define REQUEST_NO_TAIL UINT32_MAX
+#define REQUEST_NO_TAIL    UINT32_MAX
+#define SCHED_MAX_PRIORITY 100
 
 enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
 
@@ -67,8 +68,10 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
  * @dist: SCORE: what is wanted of the rows from @dist_first on; off is not used
  * @dist_first: below n_tokens
  * @uid: for fairness
+ * @client: which of the clients of this uid asks, for fairness among them
  * @quota: limits of the uid, taken over by its other requests too; NULL: as they were
- * @priority: lower runs earlier; compared among requests of one uid only
+ * @priority: lower runs earlier, -SCHED_MAX_PRIORITY to that; compared among requests of
+ *	one uid only
  * @deadline_ns: when it ends unfinished, on the clock of sched_plan(); 0: never
  * @domain: inside which blocks are shared
  * @reads_public: finds the public prefixes as well
@@ -86,6 +89,7 @@ struct request_desc {
 	struct plan_dist dist;
 	uint32_t dist_first;
 	uint32_t uid;
+	uint64_t client;
 	const struct sched_quota *quota;
 	int32_t priority;
 	uint64_t deadline_ns;
@@ -101,6 +105,7 @@ struct request_desc {
  * struct request - one request
  * @id: the scheduler's id
  * @arrival: order of arrival; lower is older
+ * @turn: its place among requests of its uid and priority; lower goes first
  * @n_cached: prompt tokens that were hits in its first life (before any preemption)
  * @n_scored: SCORE: positions 1 .. n_scored are reported
  * @max_total: n_tokens at which it ends with REQUEST_LENGTH
@@ -117,7 +122,7 @@ struct request_desc {
  * @started_ns: when it first left the queue
  * @prev_run, @next_run: all requests that are not WAITING, oldest first
  * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; by priority,
- *	then oldest first
+ *	then turn, then oldest first
  */
 struct request {
 	uint32_t id;
@@ -138,6 +143,7 @@ struct request {
 	uint64_t deadline_ns;
 	uint64_t cookie;
 	uint64_t arrival;
+	uint64_t turn;
 	uint64_t arrived_ns;
 	uint64_t started_ns;
 	uint64_t planned;
@@ -159,6 +165,7 @@ struct request {
 	struct prefix_chain chain;
 
 	struct sched_user *user;
+	struct sched_client *client;
 	struct request *prev_run;
 	struct request *next_run;
 	struct request *prev;

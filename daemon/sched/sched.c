@@ -109,7 +109,7 @@ static void sched_drop(struct sched *sched, struct request *request)
 	fork_release(sched, request);
 	seq_release(&request->table, sched->pool);
 	policy_charge(request);
-	policy_user_release(sched, request->user);
+	policy_leave(sched, request);
 	sched->n_paused -= request->paused;
 	sched->slots[slot].request = NULL;
 	sched->slots[slot].next_free = sched->free_slot;
@@ -233,10 +233,8 @@ static int add_request(struct sched *sched, const struct request_desc *desc,
 	else
 		c = prefix_key_root(&sched->index->keyer, desc->domain, NULL, 0,
 				    desc->salt, desc->salt_len, &r->chain.root);
-	if (c >= 0) {
-		r->user = policy_user_acquire(sched, desc->uid);
-		c = r->user ? 0 : -ENOMEM;
-	}
+	if (c >= 0)
+		c = policy_join(sched, r, desc->uid, desc->client);
 	if (c < 0) {
 		request_free(r);
 		return c;
@@ -254,6 +252,7 @@ static int add_request(struct sched *sched, const struct request_desc *desc,
 	r->arrived_ns = now_ns;
 	if (desc->quota)
 		r->user->quota = *desc->quota;
+	policy_take_turn(r);
 	deadline_link(sched, r);
 	policy_link(sched, r);
 	*ret_request = r;

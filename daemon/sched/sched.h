@@ -23,10 +23,13 @@
  *   1. one row for each request that decodes, oldest first;
  *   2. prefill chunks from what is left of the budget. uids take turns, by deficit round
  *      robin over rows: each has the same credit a step, all of its rows cost credit, and
- *      what one does not use goes to the others. Inside a uid the first by priority and age
+ *      what one does not use goes to the others. Inside a uid the first by priority and turn
  *      gets half of what is left to it, the next one half of the rest, and so on. So a long
  *      prompt delays short ones by a constant factor and not by its length, whoever asks.
  *      Waiting requests are admitted here.
+ *
+ *      Among requests of one uid and priority its clients take turns, one request each, so
+ *      that who has queued a thousand does not keep the others of the uid waiting for them.
  *
  * Fairness: the credit of a uid stays within one step's budget, so neither long silence nor
  * a burst weighs for long. A uid that has nothing running and is kept out for want of places

@@ -8,9 +8,15 @@
  *   PREFILL   the run list and its user's prefill list
  *   DECODE    the run list
  *
- * The run list is ordered by arrival, oldest first, the lists of a user by priority and then
- * by arrival. A user is in the work ring while one of
- * its two lists holds anything, so a step looks only at users that want prefill.
+ * The run list is ordered by arrival, oldest first, the lists of a user by priority, then
+ * by turn, then by arrival. A user is in the work ring while one of its two lists holds
+ * anything, so a step looks only at users that want prefill.
+ *
+ * Turns are the round robin among the clients of a user, as the order of one list: the
+ * requests of a client have rising turns, and the first one of a client that had none
+ * waiting takes the turn after the one that was let in last. So the i-th requests of all
+ * clients stand together, however many one of them has queued. (Start-time fair queueing
+ * with each request of size one; source: Goyal, Vin, Cheng, SIGCOMM 1996.)
  *
  *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
  *   step.c      builds a plan                 admit.c     who gets into it
@@ -26,7 +32,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SCHED_USER_BUCKETS 256
+#define SCHED_USER_BUCKETS   256
+#define SCHED_CLIENT_BUCKETS 1024
 
 struct request_list {
 	struct request *head;
@@ -40,6 +47,7 @@ struct request_list {
  * @quota: its limits
  * @deficit: rows it may have before others have caught up; below 0 it had more than its turn
  * @allowance: rows of the plan being built that are its by right
+ * @turns: by priority: the highest turn of those that left the queue
  * @cursor: next of @prefill to look at while a plan is built
  * @cursor_waiting: next of @waiting
  * @rank: candidates it has in the plan being built
@@ -54,6 +62,7 @@ struct sched_user {
 	struct sched_quota quota;
 	int64_t deficit;
 	uint32_t allowance;
+	uint64_t turns[2 * SCHED_MAX_PRIORITY + 1];
 	struct request_list waiting;
 	struct request_list prefill;
 	struct request *cursor;
@@ -62,6 +71,18 @@ struct sched_user {
 	struct sched_user *prev_work;
 	struct sched_user *next_work;
 	struct sched_user *next_hash;
+};
+
+/**
+ * struct sched_client - one client of a user, while it has live requests
+ * @turn: of the request that it added last
+ */
+struct sched_client {
+	uint64_t id;
+	struct sched_user *user;
+	uint32_t n_live;
+	uint64_t turn;
+	struct sched_client *next_hash;
 };
 
 struct sched_slot {
@@ -144,6 +165,7 @@ struct sched {
 	uint32_t n_paused_running;
 
 	struct sched_user *users[SCHED_USER_BUCKETS];
+	struct sched_client *clients[SCHED_CLIENT_BUCKETS];
 	struct sched_user *first;
 
 	uint32_t *tails;
@@ -201,9 +223,17 @@ uint32_t policy_blocks_left(const struct sched_user *user);
 /* The user of @uid if it has requests, else NULL. */
 struct sched_user *policy_user_find(const struct sched *sched, uint32_t uid);
 
-/* The user of @uid, made if need be; one live request more. NULL: out of memory. */
-struct sched_user *policy_user_acquire(struct sched *sched, uint32_t uid);
-void policy_user_release(struct sched *sched, struct sched_user *user);
+/**
+ * policy_join() - make a request one of its user and client, made if need be
+ *
+ * Return: 0 or -ENOMEM. policy_leave() undoes it, and may free both.
+ */
+int policy_join(struct sched *sched, struct request *request, uint32_t uid,
+		uint64_t client);
+void policy_leave(struct sched *sched, struct request *request);
+
+/* Gives a new request its turn. */
+void policy_take_turn(struct request *request);
 
 /* Puts a request with a new state into the lists of that state, or takes it out. */
 void policy_link(struct sched *sched, struct request *request);

@@ -141,6 +141,7 @@ static void bench_decode(uint32_t n_seqs, uint32_t context, uint32_t n_users)
 			.tokens = tokens,
 			.n_tokens = context,
 			.uid = i % n_users,
+			.client = i % 1000,
 			.domain = i % n_users,
 			.cookie = i,
 		};

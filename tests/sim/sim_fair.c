@@ -83,9 +83,9 @@ static uint32_t world_step(struct world *w)
 	return n;
 }
 
-/* A request whose prompt nobody else has. */
-static void ask(struct world *w, uint32_t uid, uint32_t n_prompt, uint32_t n_answer,
-		uint64_t cookie)
+/* A request whose prompt nobody else has, of one of the clients of @uid. */
+static uint32_t ask_by(struct world *w, uint32_t uid, uint64_t client, uint32_t n_prompt,
+		       uint32_t n_answer, uint64_t cookie)
 {
 	static int32_t tokens[8192];
 	struct request_desc desc = {
@@ -95,6 +95,7 @@ static void ask(struct world *w, uint32_t uid, uint32_t n_prompt, uint32_t n_ans
 		.n_tokens = n_prompt,
 		.max_tokens = n_answer,
 		.uid = uid,
+		.client = client,
 		.domain = uid,
 		.cookie = cookie,
 	};
@@ -103,6 +104,13 @@ static void ask(struct world *w, uint32_t uid, uint32_t n_prompt, uint32_t n_ans
 	for (uint32_t i = 0; i < n_prompt; i++)
 		tokens[i] = w->next_token++ & INT32_MAX;
 	ck_assert_int_eq(sched_add(w->sched, &desc, w->rows, &id, NULL), 0);
+	return id;
+}
+
+static void ask(struct world *w, uint32_t uid, uint32_t n_prompt, uint32_t n_answer,
+		uint64_t cookie)
+{
+	ask_by(w, uid, 0, n_prompt, n_answer, cookie);
 }
 
 /*
@@ -224,6 +232,113 @@ START_TEST(short_requests_do_not_wait_for_long_prompts)
 }
 END_TEST
 
+/* Steps until request @cookie has ended. */
+static uint32_t steps_until(struct world *w, uint64_t cookie)
+{
+	for (uint32_t step = 1;; step++) {
+		const struct sched_event *events;
+		bool ended = false;
+		uint32_t n;
+
+		ck_assert_uint_gt(world_step(w), 0);
+		events = sched_events(w->sched, &n);
+		for (uint32_t i = 0; i < n; i++)
+			ended |= events[i].cookie == cookie &&
+				 events[i].kind == SCHED_FINISHED;
+		sched_clear_events(w->sched);
+		if (ended)
+			return step;
+	}
+}
+
+/*
+ * One client of a uid has 1,024 requests, then another client of the same uid asks for one.
+ * With 8 places and 10 steps for each request its queue lasts 1,280 steps.
+ */
+START_TEST(a_client_does_not_wait_for_all_of_another)
+{
+	uint32_t waited, whole;
+	struct world w;
+
+	world_init(&w, 4096, 8);
+	for (uint32_t i = 0; i < 1024; i++)
+		ask_by(&w, 1000, 1, 16, 10, i);
+	for (uint32_t i = 0; i < 5; i++) {
+		world_step(&w);
+		sched_clear_events(w.sched);
+	}
+	ask_by(&w, 1000, 2, 16, 10, 5000);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	waited = steps_until(&w, 5000);
+	ask_by(&w, 1000, 2, 16, 10, 5001);
+	waited += steps_until(&w, 5001);
+	whole = steps_until(&w, 1023);
+	printf("two requests behind 1,024 of another client of the uid: %u steps, those "
+	       "%u more\n",
+	       waited, whole);
+	/* one request of the other client ends before each, then they run */
+	ck_assert_uint_le(waited, 2 * 22);
+	ck_assert_uint_gt(whole, 1000);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	world_deinit(&w);
+}
+END_TEST
+
+/* Clients of one uid that have queued 1,024, 64 and 8 end them in turns. */
+START_TEST(clients_of_one_uid_take_turns)
+{
+	static const uint32_t queued[3] = {1024, 64, 8};
+	uint32_t ended[3] = {0};
+	struct world w;
+
+	world_init(&w, 4096, 8);
+	for (uint32_t c = 0; c < 3; c++)
+		for (uint32_t i = 0; i < queued[c]; i++)
+			ask_by(&w, 1000, c, 16, 10, c);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	while (ended[2] < queued[2]) {
+		const struct sched_event *events;
+		uint32_t n;
+
+		world_step(&w);
+		events = sched_events(w.sched, &n);
+		for (uint32_t i = 0; i < n; i++)
+			ended[events[i].cookie] += events[i].kind == SCHED_FINISHED;
+		sched_clear_events(w.sched);
+	}
+	printf("clients with 1,024, 64 and 8 requests: %u, %u, %u have ended\n", ended[0],
+	       ended[1], ended[2]);
+	/* as many each, but for those that ran side by side at the end */
+	ck_assert_uint_le(ended[0], queued[2] + 8);
+	ck_assert_uint_ge(ended[1] + 8, queued[2]);
+	world_deinit(&w);
+}
+END_TEST
+
+/* Who had nothing queued comes right after what was let in last. */
+START_TEST(a_newcomer_takes_the_next_turn)
+{
+	struct world w;
+	const struct request *r;
+	uint32_t id;
+
+	world_init(&w, 4096, 8);
+	for (uint32_t i = 0; i < 64; i++)
+		ask_by(&w, 1000, 1, 16, 10, i);
+	id = ask_by(&w, 1000, 2, 16, 10, 5000);
+	r = sched_get(w.sched, id);
+	ck_assert_uint_eq(r->turn, 1);
+	world_step(&w);
+	sched_clear_events(w.sched);
+	/* eight have left the queue: seven of the one, the only one of the other */
+	ck_assert_int_ne(sched_get(w.sched, id)->state, REQUEST_WAITING);
+	id = ask_by(&w, 1000, 3, 16, 10, 5001);
+	ck_assert_uint_eq(sched_get(w.sched, id)->turn, 8);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	world_deinit(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fair");
@@ -235,6 +350,9 @@ int main(void)
 	tcase_add_test(tc, equal_users_are_served_equally);
 	tcase_add_test(tc, a_greedy_user_gets_no_more_than_the_others);
 	tcase_add_test(tc, short_requests_do_not_wait_for_long_prompts);
+	tcase_add_test(tc, a_client_does_not_wait_for_all_of_another);
+	tcase_add_test(tc, clients_of_one_uid_take_turns);
+	tcase_add_test(tc, a_newcomer_takes_the_next_turn);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

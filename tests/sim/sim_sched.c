@@ -307,6 +307,7 @@ static void sim_add(struct sim *sim)
 		.deadline_ns = rnd(sim, 10) ? 0 : sim->now + rnd(sim, 40),
 		.domain = 1000 + (rnd(sim, 8) ? who : 0),
 		.owner = rnd(sim, 4),
+		.client = rnd(sim, 3),
 		.salt = "pepper",
 		.salt_len = rnd(sim, 6) ? 0 : 6,
 		.cookie = sim->n_requests,

@@ -447,7 +447,11 @@ START_TEST(damaged_requests_are_found)
 	SCHED(waiting->n_computed, 1);
 	SCHED(waiting->tail, 0);
 	SCHED(waiting->state, REQUEST_PREFILL);
-	SCHED(waiting->arrival, UINT64_MAX);
+	SCHED(waiting->turn, UINT64_MAX);
+	SCHED(waiting->turn, 0);
+	SCHED(waiting->client->n_live, 9);
+	SCHED(waiting->client->n_live, 0);
+	SCHED(waiting->client->user, NULL);
 	SCHED(waiting->priority, 5);
 	SCHED(waiting->prev, waiting);
 	SCHED(waiting->heap_place, 9);
