@@ -326,7 +326,7 @@ static void report_formats(struct bench *b, struct series s[N_FORMATS][N_CONTEXT
 		} pairs[] = {
 			{"int8-vs-fp16", "fp16", "1.2", "1.6", 1, 0},
 			{"int4-vs-int8", "int8", "1.0", "1.4", 2, 1},
-			{"fp8-vs-fp16", "fp16", "1.0", "null", 3, 0},
+			{"fp8-vs-fp16", "fp16", "null", "null", 3, 0},
 		};
 
 		for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
