@@ -129,6 +129,11 @@ ABI_SIZE(kvd_msg_error, 264);
 ABI_AT(kvd_msg_error, detail, 16);
 ABI_AT(kvd_msg_error, text, 24);
 
+ABI_SIZE(kvd_msg_notice, 32);
+ABI_AT(kvd_msg_notice, kind, 16);
+ABI_AT(kvd_msg_notice, hello_tag, 20);
+ABI_AT(kvd_msg_notice, generation, 24);
+
 ABI_SIZE(kvd_msg_ring_open, 48);
 ABI_AT(kvd_msg_ring_open, sq_entries, 16);
 ABI_AT(kvd_msg_ring_open, in_bytes, 32);

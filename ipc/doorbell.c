@@ -64,7 +64,7 @@ void doorbell_clear_submit(int fd)
 	while (n < 0 && errno == EINTR);
 }
 
-void doorbell_clear_complete(int read_fd)
+bool doorbell_clear_complete(int read_fd)
 {
 	char bytes[256];
 	ssize_t n;
@@ -73,4 +73,5 @@ void doorbell_clear_complete(int read_fd)
 	do
 		n = read(read_fd, bytes, sizeof(bytes));
 	while (n == (ssize_t)sizeof(bytes) || (n < 0 && errno == EINTR));
+	return n != 0;
 }

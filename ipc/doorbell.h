@@ -18,6 +18,8 @@
  * writing to a pipe without a reader raises SIGPIPE in the client's program.
  */
 
+#include <stdbool.h>
+
 /* Daemon: make them. ret_fds[0] is read, ret_fds[1] written. Return: 0, -errno. */
 int doorbell_init_submit(int *ret_fd);
 int doorbell_init_complete(int ret_fds[2]);
@@ -30,6 +32,7 @@ void doorbell_signal_complete(int write_fd);
 
 /* Daemon, client: take pending signals off, so that poll waits for new ones. */
 void doorbell_clear_submit(int fd);
-void doorbell_clear_complete(int read_fd);
+/* Return: false once the daemon has closed its end, or died. */
+bool doorbell_clear_complete(int read_fd);
 
 #endif

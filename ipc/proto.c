@@ -262,6 +262,19 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
 	return 0;
 }
 
+bool proto_parse_notice(const void *buf, size_t len, struct kvd_msg_notice *ret)
+{
+	struct kvd_msg_notice notice;
+
+	if (proto_parse_reply(buf, len, KVD_MSG_NOTICE, sizeof(notice), &notice,
+			      sizeof(notice)) < 0)
+		return false;
+	if (notice.hdr.tag || notice.kind != KVD_NOTICE_RESTARTED || !notice.hello_tag)
+		return false;
+	*ret = notice;
+	return true;
+}
+
 int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,
 		     size_t cap, uint64_t *ret_next)
 {

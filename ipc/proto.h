@@ -68,6 +68,9 @@ enum proto_verdict proto_parse_request(const void *buf, size_t len, bool greeted
 int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, void *ret,
 		      size_t size);
 
+/* Is this packet a notice that kvd restarted? Others are of no interest. */
+bool proto_parse_notice(const void *buf, size_t len, struct kvd_msg_notice *ret);
+
 /**
  * proto_parse_page() - entries of a CLIENTS_, QUOTA_, CACHE_LIST_ or MONITOR_REPLY
  * @type: which

@@ -115,6 +115,12 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
  */
 void ring_daemon_deinit(struct ring_daemon *r);
 
+/*
+ * The same at the end of the daemon, as if it had died: nothing is scrubbed, since the
+ * client goes on with the entries and inputs that are there.
+ */
+void ring_daemon_leave(struct ring_daemon *r);
+
 /* The descriptors of RING_OPENED, in order; still owned by the ring. */
 void ring_daemon_get_fds(const struct ring_daemon *r, int ret_fds[KVD_RING_N_FDS]);
 

@@ -69,6 +69,13 @@ void ring_daemon_deinit(struct ring_daemon *r)
 	if (r->c2d.map || r->d2c.map) {
 		region_scrub(&r->c2d, 0);
 		region_scrub(&r->d2c, r->geometry.out_off + r->out_dirty);
+	}
+	ring_daemon_leave(r);
+}
+
+void ring_daemon_leave(struct ring_daemon *r)
+{
+	if (r->c2d.map || r->d2c.map) {
 		region_deinit(&r->c2d);
 		region_deinit(&r->d2c);
 		fd_close(r->fd_submit);

@@ -445,5 +445,12 @@ int main(void)
 	VALUE(KVD_MSG_MONITOR);
 	VALUE(KVD_EVENT_QUOTA);
 	VALUE(KVD_EVENT_DRAIN);
+	VALUE(KVD_FEATURE_KEEP);
+	VALUE(KVD_NOTICE_RESTARTED);
+	SIZE(kvd_msg_notice);
+	FIELD(kvd_msg_notice, kind);
+	FIELD(kvd_msg_notice, hello_tag);
+	FIELD(kvd_msg_notice, generation);
+	FIELD(kvc_connect_opts, reconnect_ns);
 	return 0;
 }

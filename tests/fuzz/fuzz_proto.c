@@ -60,8 +60,12 @@ static void replies(const uint8_t *data, size_t len)
 	struct kvd_msg_ring_opened opened;
 	struct kvd_ring_geometry *g = &opened.geometry;
 	struct kvd_msg_welcome welcome;
+	struct kvd_msg_notice notice;
 	uint64_t next;
 	int n;
+
+	if (proto_parse_notice(data, len, &notice))
+		check(notice.hdr.len == len && !notice.hdr.tag && notice.hello_tag);
 
 	(void)proto_parse_reply(data, len, KVD_MSG_WELCOME, 16, &welcome,
 				sizeof(welcome));

@@ -538,7 +538,10 @@ enum kvd_finish {
 #define KVD_E_PROTO (-4096)
 /* HELLO asked for an ABI version that this daemon does not speak. */
 #define KVD_E_VERSION (-4097)
-/* The daemon restarted and the request was lost; it is safe to send again. */
+/*
+ * The daemon restarted and the request was lost: its answer would not be the same
+ * again, or its beginning was given out already. Send it again if that is fine.
+ */
 #define KVD_E_RESTARTED (-4098)
 /* A limit of this user is reached; detail = the limit. Others are not affected. */
 #define KVD_E_QUOTA (-4099)

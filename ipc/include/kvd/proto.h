@@ -33,6 +33,10 @@
  * type is answered with an ERROR of KVD_E_UNSUPPORTED. Closing the socket ends the
  * session, with all its rings and requests.
  *
+ * Restart: a connection that asked for KVD_FEATURE_KEEP, and got it, outlives the
+ * daemon where the service manager keeps it (see struct kvd_msg_notice). Its rings
+ * and requests do not: they belong to one generation.
+ *
  * Growth: structs grow at their end only. A receiver that knows less ignores the
  * tail of a reply; the daemon refuses a request with a tail that is not zero
  * (-E2BIG in an ERROR). A receiver that knows more takes what is missing as 0.
@@ -117,7 +121,7 @@ enum kvd_msg_type {
 	KVD_MSG_MONITOR_REPLY = 0x800d,
 
 	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
-	KVD_MSG_NOTICE = 0xfffe, /* kept: new generation, drain; tag 0 */
+	KVD_MSG_NOTICE = 0xfffe, /* nobody asked for it; tag 0 */
 	KVD_MSG_ERROR = 0xffff   /* instead of any other reply; the session goes on */
 };
 
@@ -151,6 +155,8 @@ struct kvd_msg_hello {
 #define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
 #define KVD_FEATURE_SCORE_TOP                                                            \
 	(1ull << 6) /* arg of SCORE: alternatives of each position */
+#define KVD_FEATURE_KEEP                                                                 \
+	(1ull << 7) /* asked for: understands NOTICE; given: outlives a restart */
 
 /**
  * struct kvd_model_info - the model that the daemon serves
@@ -224,6 +230,37 @@ struct kvd_msg_error {
 	struct kvd_msg_hdr hdr;
 	uint64_t detail;
 	char text[KVD_TEXT_MAX];
+};
+
+/* ------------------------------------------------------------------------
+ * Notices.
+ */
+enum kvd_notice_kind {
+	KVD_NOTICE_RESTARTED = 1 /* unknown ones may come; ignore them */
+};
+
+/**
+ * struct kvd_msg_notice - daemon to client, unasked; hdr.tag and hdr.status are 0
+ * @kind:       enum kvd_notice_kind
+ * @hello_tag:  RESTARTED: the tag of the HELLO that answers it, not 0
+ * @generation: RESTARTED: of the daemon that serves from now on
+ *
+ * RESTARTED is the first word of a new daemon on a connection that it found kept.
+ * What the dead one had granted is void: rings, requests, watching. The client says
+ * HELLO again, with hello_tag as its tag, gets WELCOME, and opens its rings anew;
+ * the completions in its old rings stay valid, and no more will come there.
+ *
+ * Until that HELLO comes, which may take as long as the client likes, the daemon
+ * answers every other request with an ERROR of KVD_E_RESTARTED: also those that lay
+ * in the socket unread when the old daemon died. They were not carried out. A HELLO
+ * with another tag answers the notice of a daemon that is dead itself by now, and is
+ * dropped: the newest notice counts.
+ */
+struct kvd_msg_notice {
+	struct kvd_msg_hdr hdr;
+	uint32_t kind;
+	uint32_t hello_tag;
+	uint64_t generation;
 };
 
 /* ------------------------------------------------------------------------
