@@ -54,7 +54,7 @@ static void drop_hidden(struct kvc_client *c, struct kvc_ring *r)
 
 static void put_hidden(struct kvc_client *c, struct kvc_ring *r)
 {
-	if (r->in_flight || r->faulty || r->has_cqe || r->sqe_head != r->sqe_tail) {
+	if (r->in_flight || r->fault || r->has_cqe || r->sqe_head != r->sqe_tail) {
 		drop_hidden(c, r);
 		return;
 	}
@@ -122,7 +122,7 @@ static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
 
 	*kvc_ring_get_sqe(r) = *sqe;
 	rc = kvc_ring_submit(r);
-	if (rc >= 0)
+	if (rc >= 0 || rc == -EAGAIN) /* waiting submits the rest */
 		rc = kvc_ring_wait_cqe(r, &cqe, timeout_ns);
 	if (rc >= 0) {
 		rc = cqe->res;
@@ -412,7 +412,7 @@ int kvc_run(struct kvc_client *c, const struct kvc_input *input,
 
 	*kvc_ring_get_sqe(r) = sqe;
 	rc = kvc_ring_submit(r);
-	if (rc >= 0)
+	if (rc >= 0 || rc == -EAGAIN)
 		rc = collect_text(&k, NULL, 0);
 	if (rc >= 0)
 		rc = run_stream(r, &k);

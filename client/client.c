@@ -3,7 +3,6 @@
  * Connecting, the handshake, closing.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -69,9 +68,10 @@ static int fail_connect(int err, const char *path)
 	}
 }
 
-static int open_socket(const char *path, int64_t timeout_ns, int *ret_sock)
+int client_open_socket(struct kvc_client *c, bool wait, int *ret_sock)
 {
 	_cleanup_(closep) int sock = -1;
+	const char *path = c->path;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct timeval tv = {0};
 
@@ -81,13 +81,14 @@ static int open_socket(const char *path, int64_t timeout_ns, int *ret_sock)
 				sizeof(addr.sun_path) - 1);
 	memcpy(addr.sun_path, path, strlen(path) + 1);
 
-	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait ? 0 : SOCK_NONBLOCK),
+		      0);
 	if (sock < 0)
 		return kvc_fail(-errno, "cannot make a socket: %s", status_text(-errno));
-	if (timeout_ns >= 0) {
+	if (wait && c->timeout_ns >= 0) {
 		/* Bounds connect() while the daemon's backlog is full. */
-		tv.tv_sec = timeout_ns / 1000000000;
-		tv.tv_usec = timeout_ns % 1000000000 / 1000 + 1;
+		tv.tv_sec = c->timeout_ns / 1000000000;
+		tv.tv_usec = c->timeout_ns % 1000000000 / 1000 + 1;
 		(void)setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
 	}
 	while (connect(sock, (struct sockaddr *)&addr, sizeof(addr)) < 0)
@@ -97,33 +98,52 @@ static int open_socket(const char *path, int64_t timeout_ns, int *ret_sock)
 	return 0;
 }
 
-static int handshake(struct kvc_client *c, const char *name, const char *path)
+void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello)
 {
-	struct kvd_msg_hello hello = {
+	*hello = (struct kvd_msg_hello){
 		.magic = KVD_HELLO_MAGIC,
 		.version = KVD_ABI_VERSION,
+		.features = c->reconnect ? KVD_FEATURE_KEEP : 0,
 	};
-	struct kvd_msg_welcome welcome;
-	int rc;
+	memcpy(hello->name, c->name, sizeof(hello->name));
+}
 
-	proto_set_string(hello.name, sizeof(hello.name),
-			 name ? name : program_invocation_short_name);
-	rc = ctl_call(c, &hello, sizeof(hello), KVD_MSG_HELLO, KVD_MSG_WELCOME,
-		      offsetof(struct kvd_msg_welcome, model), &welcome, sizeof(welcome),
-		      NULL);
-	if (rc == KVD_E_PROTO)
-		return kvc_fail(rc, "what answers at %s is not kvd", path);
-	if (rc < 0)
-		return rc;
-	if (welcome.server.version != KVD_ABI_VERSION)
-		return kvc_fail_status(KVD_E_VERSION, 0);
-
-	c->server = welcome.server;
+int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome)
+{
+	if (welcome->server.version != KVD_ABI_VERSION)
+		return KVD_E_VERSION;
+	c->server = welcome->server;
 	c->server.release[sizeof(c->server.release) - 1] = 0;
-	c->model = welcome.model;
+	c->model = welcome->model;
 	c->model.name[sizeof(c->model.name) - 1] = 0;
 	c->model.arch[sizeof(c->model.arch) - 1] = 0;
 	return 0;
+}
+
+/* The first one. Return: 0; KVD_E_RESTARTED: lost in the middle of it; -errno. */
+static int handshake(struct kvc_client *c)
+{
+	struct kvd_msg_welcome welcome;
+	struct kvd_msg_hello hello;
+	int rc;
+
+	client_hello_init(c, &hello);
+	pthread_mutex_lock(&c->ctl_lock);
+	rc = ctl_call_locked(c, &hello, sizeof(hello), KVD_MSG_HELLO, KVD_MSG_WELCOME,
+			     NULL);
+	if (rc >= 0)
+		rc = proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_WELCOME,
+				       offsetof(struct kvd_msg_welcome, model), &welcome,
+				       sizeof(welcome));
+	if (rc == KVD_E_PROTO)
+		kvc_fail(rc, "what answers at %s is not kvd", c->path);
+	if (rc >= 0) {
+		rc = client_welcome(c, &welcome);
+		if (rc < 0)
+			kvc_fail_status(rc, 0);
+	}
+	pthread_mutex_unlock(&c->ctl_lock);
+	return rc;
 }
 
 static int init_guard(struct kvc_client *c)
@@ -158,21 +178,31 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	if (!c)
 		return kvc_fail_status(-ENOMEM, 0);
 	c->sock = -1;
+	c->timer_fd = -1;
+	c->epoch = 1;
 	c->timeout_ns = o.timeout_ns ? o.timeout_ns : TIMEOUT_DEFAULT_NS;
+	c->reconnect = o.reconnect_ns >= 0;
+	c->reconnect_ns = o.reconnect_ns > 0 ? o.reconnect_ns : c->timeout_ns;
 	c->spin_ns = o.spin_ns ? o.spin_ns : SPIN_DEFAULT_NS;
 	if (c->spin_ns < 0 || sysconf(_SC_NPROCESSORS_ONLN) < 2)
 		c->spin_ns = 0;
 	pthread_mutex_init(&c->ctl_lock, NULL);
 	pthread_mutex_init(&c->pool_lock, NULL);
 	pthread_cond_init(&c->pool_cond, NULL);
+	proto_set_string(c->name, sizeof(c->name),
+			 o.client_name ? o.client_name : program_invocation_short_name);
+	c->path = strdup(path);
 	c->buf = malloc(KVD_MSG_MAX);
-	rc = c->buf ? init_guard(c) : -ENOMEM;
+	rc = c->path && c->buf ? init_guard(c) : -ENOMEM;
 	if (rc < 0)
 		kvc_fail_status(rc, 0);
 	if (rc >= 0)
-		rc = open_socket(path, c->timeout_ns, &c->sock);
+		rc = client_open_socket(c, true, &c->sock);
 	if (rc >= 0)
-		rc = handshake(c, o.client_name, path);
+		rc = handshake(c);
+	/* The daemon died between accepting and answering. */
+	if (rc == KVD_E_RESTARTED)
+		rc = client_recover(c);
 	if (rc < 0) {
 		kvc_close(c);
 		return rc;
@@ -194,9 +224,11 @@ void kvc_close(struct kvc_client *c)
 	if (c->guard)
 		munmap((void *)(uintptr_t)c->guard, 4096);
 	fd_close(c->sock);
+	fd_close(c->timer_fd);
 	pthread_cond_destroy(&c->pool_cond);
 	pthread_mutex_destroy(&c->pool_lock);
 	pthread_mutex_destroy(&c->ctl_lock);
+	free(c->path);
 	free(c->buf);
 	free(c);
 }
@@ -205,30 +237,41 @@ int client_check(struct kvc_client *c)
 {
 	if (client_forked(c))
 		return kvc_fail_status(-EOWNERDEAD, 0);
-	if (client_dead(c))
+	if (client_state(c) == CLIENT_DEAD)
 		return kvc_fail_status(-ECONNRESET, 0);
 	return 0;
 }
 
-bool client_poll_dead(struct kvc_client *c)
+/* A restart may change what is read here. A forked child's copy of the lock may be held
+ * by nobody. */
+static void lock_info(const struct kvc_client *c)
 {
-	struct pollfd p = {.fd = c->sock, .events = POLLRDHUP};
+	if (!client_forked(c))
+		pthread_mutex_lock((pthread_mutex_t *)&c->ctl_lock);
+}
 
-	if (!client_dead(c) && poll(&p, 1, 0) > 0 &&
-	    (p.revents & (POLLRDHUP | POLLHUP | POLLERR)))
-		client_set_dead(c);
-	return client_dead(c);
+static void unlock_info(const struct kvc_client *c)
+{
+	if (!client_forked(c))
+		pthread_mutex_unlock((pthread_mutex_t *)&c->ctl_lock);
 }
 
 void kvc_get_server_info(const struct kvc_client *c, struct kvd_server_info *ret_info)
 {
+	lock_info(c);
 	*ret_info = c->server;
+	unlock_info(c);
 }
 
 int kvc_get_model_info(const struct kvc_client *c, struct kvd_model_info *ret_info)
 {
-	if (!c->model.arch[0])
+	struct kvd_model_info info;
+
+	lock_info(c);
+	info = c->model;
+	unlock_info(c);
+	if (!info.arch[0])
 		return kvc_fail_status(KVD_E_MODEL_NONE, 0);
-	*ret_info = c->model;
+	*ret_info = info;
 	return 0;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Completions: taking them off the ring, waiting for them, and making them up
- * for requests that a vanished daemon left behind.
+ * for requests that a vanished daemon left behind. A ring whose daemon died is first
+ * emptied, then opened again (resend.c); until that can be, there is nothing to take.
  *
  * Waiting is first polling, for a time that is learned: it doubles when polling
  * was rewarded and halves when the thread slept anyway, so a client that waits
  * for tokens soon stops polling and one that exchanges short messages never
- * sleeps. Then the doorbell, together with the socket, whose end means that the
- * daemon is gone.
+ * sleeps. Then the doorbell, together with the socket, where a new daemon speaks or
+ * the connection ends. The doorbell's pipe hangs up when the daemon dies.
  */
 #include <errno.h>
 #include <poll.h>
@@ -28,6 +29,10 @@
 #define SPIN_FLOOR_SHIFT 4
 /* Empty peeks between two looks at the socket. */
 #define PEEKS_PER_POLL 1024
+/* While the daemon is away, and while another thread reads the socket: what would wake
+ * this thread may be taken by that one. */
+#define TICK_LOST_NS 10000000u
+#define TICK_BUSY_NS 1000000u
 
 /*
  * The alternatives behind the scores of @n tokens. Return: 0; -ENOBUFS: the caller has
@@ -37,7 +42,7 @@ static int copy_top(struct kvc_ring *r, struct request *q, size_t n)
 {
 	bool all = q->top.top == KVD_TOP_ALL;
 	const uint8_t *out = r->ring.out + q->out_off + 8 * n;
-	uint64_t each = all ? r->client->model.n_vocab : q->top.top;
+	uint64_t each = all ? r->n_vocab : q->top.top;
 	uint64_t count = n > q->top.first ? (n - q->top.first) * each : 0;
 
 	if (count > q->top.cap || 8 * n + count * (all ? 4 : 8) > q->out_len)
@@ -77,33 +82,53 @@ static int copy_output(struct kvc_ring *r, struct request *q, int32_t res)
 	return 0;
 }
 
-/* r->cqe has the wire's user_data. False if no request has it. */
-static bool accept_cqe(struct kvc_ring *r)
+/* What becomes of a CQE. */
+enum taken { TAKEN_GIVE, TAKEN_DROP, TAKEN_BAD };
+
+/* r->cqe is @q's final one. */
+static void accept_final(struct kvc_ring *r, struct request *q)
 {
-	uint32_t i = (uint32_t)r->cqe.user_data;
-	uint32_t serial = (uint32_t)(r->cqe.user_data >> 32);
+	struct kvd_cqe *cqe = &r->cqe;
+	bool late = q->replay && cqe->res >= 0; /* ends before it was where it had been */
+
+	if (q->doomed || late) {
+		memset(&cqe->u, 0, sizeof(cqe->u));
+		cqe->res = KVD_E_RESTARTED;
+		cqe->u.usage.finish_reason = KVD_FINISH_ERROR;
+	}
+	if (cqe->res > 0 && q->out_len && copy_output(r, q, cqe->res) < 0)
+		cqe->res = -ENOBUFS;
+	request_release(r, q);
+}
+
+/* r->cqe has the wire's user_data. */
+static enum taken accept_cqe(struct kvc_ring *r)
+{
+	uint64_t wire = r->cqe.user_data;
+	uint32_t i = (uint32_t)wire;
 	struct request *q;
 
+	if (wire == WIRE_NOBODY && r->n_cancels) {
+		r->n_cancels--;
+		return TAKEN_DROP;
+	}
 	if (i >= r->n_reqs)
-		return false;
+		return TAKEN_BAD;
 	q = &r->reqs[i];
-	if (!q->used || q->serial != serial)
-		return false;
+	if (!q->used || q->serial != (uint32_t)(wire >> 32))
+		return TAKEN_BAD;
 
-	if (q->keep && !(r->cqe.flags & KVD_CQE_MORE))
-		r->kept[r->n_kept++ % KVD_MAX_KEPT] =
-			(struct kept){q->user_data, r->cqe.user_data};
 	r->cqe.user_data = q->user_data;
 	if (r->cqe.flags & KVD_CQE_MORE) {
 		if (!(r->cqe.flags & KVD_CQE_END) &&
 		    r->cqe.u.token.n_bytes > KVD_CQE_BYTES)
-			return false;
-	} else {
-		if (r->cqe.res > 0 && q->out_len && copy_output(r, q, r->cqe.res) < 0)
-			r->cqe.res = -ENOBUFS;
-		request_release(r, q);
+			return TAKEN_BAD;
+		return ring_progress(r, q) ? TAKEN_GIVE : TAKEN_DROP;
 	}
-	return true;
+	if (q->keep && !q->doomed)
+		r->kept[r->n_kept++ % KVD_MAX_KEPT] = (struct kept){q->user_data, wire};
+	accept_final(r, q);
+	return TAKEN_GIVE;
 }
 
 /* Give out a request that was ended on this side. */
@@ -117,8 +142,11 @@ static void take_ended(struct kvc_ring *r)
 	memset(&r->cqe, 0, sizeof(r->cqe));
 	r->cqe.user_data = q->user_data;
 	r->cqe.res = q->res;
-	if (q->opcode == KVD_OP_GENERATE || q->opcode == KVD_OP_FORK)
-		r->cqe.u.usage.finish_reason = KVD_FINISH_ERROR;
+	if (q->opcode == KVD_OP_GENERATE || q->opcode == KVD_OP_FORK) {
+		r->cqe.u.usage.finish_reason =
+			q->res == -ECANCELED ? KVD_FINISH_CANCELLED : KVD_FINISH_ERROR;
+		r->cqe.u.usage.generated_tokens = q->given.n_tokens;
+	}
 	request_release(r, q);
 }
 
@@ -132,44 +160,96 @@ static void end_all(struct kvc_ring *r, int res)
 			request_end(r, &r->reqs[i], res);
 }
 
+/* The daemon that made the ring is dead. */
+static void set_hup(struct kvc_ring *r)
+{
+	if (r->hup)
+		return;
+	r->hup = true;
+	/* It would be readable from now on. */
+	if (r->epoll_fd >= 0)
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->ring.fd_complete, NULL);
+}
+
+/* No CQE of a dead daemon is left. Return: 0: look again; -EAGAIN; or why the ring ended. */
+static int refresh(struct kvc_ring *r)
+{
+	int rc;
+
+	(void)client_attend(r->client, r->hup ? r->epoch : 0);
+	if (client_state(r->client) == CLIENT_DEAD) {
+		end_all(r, -ECONNRESET);
+		return r->ended_head ? 0 : -ECONNRESET;
+	}
+	rc = ring_reopen(r);
+	if (rc < 0 && rc != -EAGAIN) {
+		r->fault = rc;
+		end_all(r, KVD_E_RESTARTED);
+		return r->ended_head ? 0 : rc;
+	}
+	return rc;
+}
+
 /* Fill r->cqe. Return: 0, -EAGAIN, or the code that ended the ring. */
 static int next_cqe(struct kvc_ring *r)
 {
-	bool dead;
+	bool stale;
+	int rc;
 
-	if (r->has_cqe)
-		return 0;
-	if (r->ended_head) {
-		take_ended(r);
-		r->has_cqe = true;
-		return 0;
-	}
-
-	/* First the verdict, then the look: what came before the end is found. */
-	dead = client_dead(r->client);
-	switch (r->faulty ? RING_EMPTY : ring_client_take(&r->ring, &r->cqe)) {
-	case RING_OK:
-		if (accept_cqe(r)) {
+	for (;;) {
+		if (r->has_cqe)
+			return 0;
+		if (r->ended_head) {
+			take_ended(r);
 			r->has_cqe = true;
-			r->n_empty = 0;
 			return 0;
 		}
-		r->faulty = true;
-		break;
-	case RING_FAULT:
-		r->faulty = true;
-		break;
-	default:
-		break;
+		if (r->n_unsent && !r->fault)
+			ring_pump(r);
+
+		/* First the verdict, then the look: what came before the end is found. */
+		stale = ring_stale(r);
+		switch (r->fault ? RING_EMPTY : ring_client_take(&r->ring, &r->cqe)) {
+		case RING_OK:
+			switch (accept_cqe(r)) {
+			case TAKEN_GIVE:
+				r->has_cqe = true;
+				r->n_empty = 0;
+				return 0;
+			case TAKEN_DROP:
+				continue;
+			default:
+				r->fault = KVD_E_PROTO;
+			}
+			break;
+		case RING_FAULT:
+			r->fault = KVD_E_PROTO;
+			break;
+		default:
+			break;
+		}
+		if (r->fault) {
+			end_all(r, r->fault);
+			if (!r->ended_head)
+				return r->fault;
+			continue;
+		}
+		if (!stale)
+			return -EAGAIN;
+		rc = refresh(r);
+		if (rc < 0)
+			return rc;
 	}
-	if (!dead && !r->faulty)
-		return -EAGAIN;
-	end_all(r, r->faulty ? KVD_E_PROTO : -ECONNRESET);
-	if (!r->ended_head)
-		return r->faulty ? KVD_E_PROTO : -ECONNRESET;
-	take_ended(r);
-	r->has_cqe = true;
-	return 0;
+}
+
+/* Look whether the daemon died, or speaks on the socket. */
+static void look_around(struct kvc_ring *r)
+{
+	struct pollfd p = {.fd = r->hup ? -1 : r->ring.fd_complete, .events = 0};
+
+	if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)))
+		set_hup(r);
+	(void)client_attend(r->client, r->hup ? r->epoch : 0);
 }
 
 int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
@@ -181,7 +261,8 @@ int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
 	rc = next_cqe(r);
 	if (rc == -EAGAIN && ++r->n_empty >= PEEKS_PER_POLL) {
 		r->n_empty = 0;
-		if (client_poll_dead(r->client))
+		look_around(r);
+		if (ring_stale(r))
 			rc = next_cqe(r);
 	}
 	if (rc == 0)
@@ -247,41 +328,48 @@ static bool has_ready(const struct kvc_ring *r, unsigned n)
 }
 
 /*
- * Sleep until the doorbell, the end of the socket, or the deadline; not at all if
+ * Sleep until the doorbell, a word on the socket, or the deadline; not at all if
  * @n CQEs are there. Every CQE signals, so this may return with fewer.
  */
 static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 {
+	bool gone = client_state(r->client) == CLIENT_GONE;
 	struct pollfd p[2] = {
-		{.fd = r->ring.fd_complete, .events = POLLIN},
-		{.fd = r->client->sock, .events = POLLRDHUP},
+		{.fd = r->hup ? -1 : r->ring.fd_complete, .events = POLLIN},
+		{.fd = gone ? -1 : r->client->sock, .events = POLLIN | POLLRDHUP},
 	};
-	bool want_sq = r->sqe_head != r->sqe_tail && ring_client_sq_space(&r->ring) == 0;
-	struct timespec ts, *tsp = NULL;
-	uint64_t now, left;
-	int rc = 0, err = 0;
+	bool want_sq = (r->sqe_head != r->sqe_tail || r->n_unsent) &&
+		       ring_client_sq_space(&r->ring) == 0;
+	uint64_t now = 0, left = UINT64_MAX;
+	struct timespec ts;
+	int rc = 1, err = 0;
 
 	ring_client_arm(&r->ring, want_sq);
 	if (!has_ready(r, n) && !(want_sq && ring_client_sq_space(&r->ring) > 0)) {
 		if (deadline_ns) {
 			now = clock_ns();
 			left = now < deadline_ns ? deadline_ns - now : 0;
-			ts.tv_sec = (time_t)(left / 1000000000u);
-			ts.tv_nsec = (long)(left % 1000000000u);
-			tsp = &ts;
 		}
-		rc = ppoll(p, 2, tsp, NULL);
+		if (ring_stale(r) && left > TICK_LOST_NS)
+			left = TICK_LOST_NS;
+		ts.tv_sec = (time_t)(left / 1000000000u);
+		ts.tv_nsec = (long)(left % 1000000000u);
+		rc = ppoll(p, 2, left == UINT64_MAX ? NULL : &ts, NULL);
 		err = errno;
-		if (rc == 0)
+		if (rc == 0 && deadline_ns && now + left >= deadline_ns)
 			err = ETIME;
-	} else {
-		rc = 1;
+		else if (rc == 0)
+			rc = 1;
 	}
 	ring_client_disarm(&r->ring, p[0].revents & POLLIN);
 	if (r->epoll_fd >= 0)
-		ring_client_arm(&r->ring, false);
-	if (p[1].revents & (POLLRDHUP | POLLHUP | POLLERR))
-		client_set_dead(r->client);
+		ring_client_arm(&r->ring, r->n_unsent > 0);
+	if (p[0].revents & (POLLHUP | POLLERR))
+		set_hup(r);
+	if (p[1].revents && !client_attend(r->client, r->hup ? r->epoch : 0)) {
+		ts = (struct timespec){.tv_nsec = TICK_BUSY_NS};
+		(void)ppoll(p, 1, &ts, NULL);
+	}
 	return rc > 0 || err == EINTR ? 0 : -err;
 }
 
@@ -299,24 +387,30 @@ static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 		rc = next_cqe(r);
 		if (rc != 0 && rc != -EAGAIN)
 			return rc;
-		/* One that came between these two looks must be taken as well. */
-		if (has_ready(r, n))
-			return next_cqe(r);
+		/* One that came between these two looks must be taken as well. What a
+		 * restart made come twice is not given out. */
+		if (has_ready(r, n)) {
+			rc = next_cqe(r);
+			if (rc != -EAGAIN)
+				return rc;
+			continue;
+		}
+		/* The rest comes on another ring. */
+		if (r->has_cqe && ring_stale(r))
+			return 0;
 		if (r->sqe_head != r->sqe_tail) {
 			if (kvc_ring_submit(r) > 0)
 				continue;
 		} else if (r->in_flight == 0) {
 			return r->has_cqe ? 0 : -ENODATA;
 		}
-		if (!r->has_cqe && spin(r, deadline_ns))
+		if (!r->has_cqe && !ring_stale(r) && spin(r, deadline_ns))
 			continue;
 		rc = sleep_on(r, n, deadline_ns);
 		if (rc == -ETIME && has_ready(r, n))
-			return next_cqe(r);
+			continue;
 		if (rc < 0)
 			return rc;
-		if (client_dead(r->client))
-			return next_cqe(r);
 	}
 }
 
@@ -357,9 +451,11 @@ int kvc_ring_event_fd(struct kvc_ring *r)
 {
 	_cleanup_(closep) int epoll_fd = -1;
 	_cleanup_(closep) int wake_fd = -1;
-	struct epoll_event in = {.events = EPOLLIN}, hup = {.events = EPOLLRDHUP};
+	struct epoll_event in = {.events = EPOLLIN};
+	struct kvc_client *c = r->client;
+	int rc;
 
-	if (client_forked(r->client))
+	if (client_forked(c))
 		return kvc_fail_status(-EOWNERDEAD, 0);
 	if (r->epoll_fd >= 0)
 		return r->epoll_fd;
@@ -368,17 +464,23 @@ int kvc_ring_event_fd(struct kvc_ring *r)
 		return kvc_fail_status(-errno, 0);
 	if (doorbell_init_submit(&wake_fd) < 0 ||
 	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, r->ring.fd_complete, &in) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &in) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, r->client->sock, &hup) < 0)
+	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &in) < 0)
 		return kvc_fail_status(-errno, 0);
 
+	pthread_mutex_lock(&c->ctl_lock);
+	r->epoll_fd = epoll_fd;
+	rc = client_watch(c, r);
+	if (rc < 0)
+		r->epoll_fd = -1;
+	else
+		r->wake_fd = fd_steal(&wake_fd);
+	pthread_mutex_unlock(&c->ctl_lock);
+	if (rc < 0)
+		return kvc_fail_status(rc, 0);
+	(void)fd_steal(&epoll_fd);
+	ring_client_arm(&r->ring, r->n_unsent > 0);
 	/* What lies ready already must show too. */
-	if (has_ready(r, 1))
-		doorbell_signal_submit(wake_fd);
-	r->epoll_fd = fd_steal(&epoll_fd);
-	r->wake_fd = fd_steal(&wake_fd);
-	ring_client_arm(&r->ring, false);
-	if (ring_client_pending(&r->ring))
+	if (has_ready(r, 1) || ring_stale(r))
 		doorbell_signal_submit(r->wake_fd);
 	return r->epoll_fd;
 }
@@ -390,8 +492,9 @@ int kvc_ring_event_ack(struct kvc_ring *r)
 	if (r->epoll_fd < 0)
 		return kvc_fail(-EINVAL, "kvc_ring_event_fd() was not called");
 	doorbell_clear_submit(r->wake_fd);
-	doorbell_clear_complete(r->ring.fd_complete);
-	(void)client_poll_dead(r->client);
-	ring_client_arm(&r->ring, false);
+	if (!r->hup && !doorbell_clear_complete(r->ring.fd_complete))
+		set_hup(r);
+	(void)client_attend(r->client, r->hup ? r->epoch : 0);
+	ring_client_arm(&r->ring, r->n_unsent > 0);
 	return 0;
 }

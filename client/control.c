@@ -64,10 +64,14 @@ static void close_fds(int *fds, size_t n)
 		fds[i] = fd_close(fds[i]);
 }
 
-/* Receive into c->buf until a packet with @tag comes. */
+/*
+ * Receive into c->buf until a packet with @tag comes. KVD_E_RESTARTED: a notice, which is
+ * taken.
+ */
 static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, int *fds,
 		      size_t *ret_n_fds)
 {
+	struct kvd_msg_notice notice;
 	struct kvd_msg_hdr h;
 	ssize_t n;
 	int rc;
@@ -95,6 +99,10 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 		if (h.tag == tag || h.type == KVD_MSG_REJECT)
 			return (int)n;
 		close_fds(fds, *ret_n_fds);
+		if (proto_parse_notice(c->buf, (size_t)n, &notice)) {
+			client_noticed(c, &notice);
+			return KVD_E_RESTARTED;
+		}
 	}
 }
 
@@ -107,7 +115,7 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 	int got[KVD_MSG_MAX_FDS], rc;
 	size_t n_fds = 0, i;
 
-	if (client_dead(c))
+	if (client_state(c) == CLIENT_DEAD)
 		return kvc_fail_status(-ECONNRESET, 0);
 	if (c->timeout_ns >= 0)
 		deadline_ns = clock_ns() + (uint64_t)c->timeout_ns;
@@ -127,7 +135,9 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 			rc = last;
 	}
 	if (rc == -ECONNRESET)
-		client_set_dead(c);
+		client_lost(c, CLIENT_GONE);
+	if (rc == -ECONNRESET || rc == KVD_E_RESTARTED)
+		rc = client_state(c) == CLIENT_DEAD ? -ECONNRESET : KVD_E_RESTARTED;
 	if (rc == -ETIME)
 		return kvc_fail(rc, "kvd does not answer");
 	if (rc < 0)
@@ -157,20 +167,69 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 	return rc;
 }
 
-int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
-	     size_t min, void *ret, size_t size, int *fds)
+/* Does it change nothing, so that it may be said twice? */
+static bool only_asks(const void *msg, uint16_t type)
+{
+	struct kvd_msg_quota quota;
+	struct kvd_msg_drain drain;
+
+	switch (type) {
+	case KVD_MSG_RING_OPEN:
+	case KVD_MSG_STATS:
+	case KVD_MSG_CLIENTS:
+	case KVD_MSG_CACHE_LIST:
+	case KVD_MSG_MONITOR:
+		return true;
+	case KVD_MSG_QUOTA:
+		memcpy(&quota, msg, sizeof(quota));
+		return !quota.set;
+	case KVD_MSG_DRAIN:
+		memcpy(&drain, msg, sizeof(drain));
+		return !drain.action;
+	default:
+		return false;
+	}
+}
+
+int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
+	      int *fds)
 {
 	int rc;
 
-	pthread_mutex_lock(&c->ctl_lock);
-	rc = ctl_call_locked(c, msg, len, type, reply, fds);
-	if (rc >= 0 && proto_parse_reply(c->buf, (size_t)rc, reply, min, ret, size) < 0) {
-		if (fds)
-			close_fds(fds, KVD_RING_N_FDS);
-		rc = kvc_fail_status(KVD_E_PROTO, 0);
+	for (;;) {
+		rc = client_recover(c);
+		if (rc < 0)
+			return rc;
+		pthread_mutex_lock(&c->ctl_lock);
+		if (c->state != CLIENT_OK) {
+			pthread_mutex_unlock(&c->ctl_lock);
+			continue;
+		}
+		rc = ctl_call_locked(c, msg, len, type, reply, fds);
+		if (rc >= 0)
+			return rc;
+		pthread_mutex_unlock(&c->ctl_lock);
+		if (rc != KVD_E_RESTARTED || !only_asks(msg, type))
+			return rc;
 	}
+}
+
+void ctl_end(struct kvc_client *c)
+{
 	pthread_mutex_unlock(&c->ctl_lock);
-	return rc < 0 ? rc : 0;
+}
+
+int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
+	     size_t min, void *ret, size_t size)
+{
+	int rc;
+
+	rc = ctl_begin(c, msg, len, type, reply, NULL);
+	if (rc < 0)
+		return rc;
+	rc = proto_parse_reply(c->buf, (size_t)rc, reply, min, ret, size);
+	ctl_end(c);
+	return rc < 0 ? kvc_fail_status(KVD_E_PROTO, 0) : 0;
 }
 
 int kvc_stats(struct kvc_client *c, struct kvd_stats *ret_stats)
@@ -187,7 +246,7 @@ int kvc_stats(struct kvc_client *c, struct kvd_stats *ret_stats)
 		return kvc_fail(-EINVAL, "kvd_stats.size is not set");
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_STATS, KVD_MSG_STATS_REPLY,
 		      sizeof(struct kvd_msg_hdr) + sizeof(uint64_t), &reply,
-		      sizeof(reply), NULL);
+		      sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (size > sizeof(reply.stats)) {
@@ -225,7 +284,7 @@ int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 		proto_set_string(msg.model, sizeof(msg.model), model);
 	/* a whole fingerprint is one digit too long; the others tell it */
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_FLUSH, KVD_MSG_FLUSH_REPLY,
-		      sizeof(reply), &reply, sizeof(reply), NULL);
+		      sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (ret_counts)
@@ -247,16 +306,13 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 		return rc;
 	do {
 		last = next;
-		pthread_mutex_lock(&c->ctl_lock);
-		rc = ctl_call_locked(c, msg, len, type, reply, NULL);
-		n = rc < 0 ? rc
-			   : proto_parse_page(c->buf, (size_t)rc, reply,
-					      total < cap ? (uint8_t *)ret + total * size
-							  : NULL,
-					      size, total < cap ? cap - total : 0, &next);
-		pthread_mutex_unlock(&c->ctl_lock);
+		rc = ctl_begin(c, msg, len, type, reply, NULL);
 		if (rc < 0)
 			return rc;
+		n = proto_parse_page(c->buf, (size_t)rc, reply,
+				     total < cap ? (uint8_t *)ret + total * size : NULL,
+				     size, total < cap ? cap - total : 0, &next);
+		ctl_end(c);
 		/* cursors rise, or this would never end */
 		if (n < 0 || (next != 0 && next <= last))
 			return kvc_fail_status(KVD_E_PROTO, 0);
@@ -301,7 +357,7 @@ int kvc_quota_set(struct kvc_client *c, uint32_t uid, uint32_t set,
 	if (!set || set & ~KVD_QUOTA_ALL)
 		return kvc_fail(-EINVAL, "no limit to set");
 	return ctl_call(c, &msg, sizeof(msg), KVD_MSG_QUOTA, KVD_MSG_QUOTA_REPLY,
-			sizeof(reply), &reply, sizeof(reply), NULL);
+			sizeof(reply), &reply, sizeof(reply));
 }
 
 int kvc_drain(struct kvc_client *c, uint32_t action, uint32_t *ret_requests)
@@ -314,7 +370,7 @@ int kvc_drain(struct kvc_client *c, uint32_t action, uint32_t *ret_requests)
 	if (rc < 0)
 		return rc;
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_DRAIN, KVD_MSG_DRAIN_REPLY,
-		      sizeof(reply), &reply, sizeof(reply), NULL);
+		      sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (ret_requests)
@@ -342,7 +398,7 @@ int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint3
 	if (rc < 0)
 		return rc;
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_PREFIX, KVD_MSG_PREFIX_REPLY,
-		      sizeof(reply), &reply, sizeof(reply), NULL);
+		      sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (ret_counts)
@@ -361,15 +417,13 @@ int kvc_events(struct kvc_client *c, struct kvd_event *ret_events, size_t cap,
 		return rc;
 	if (cap < KVD_EVENTS_PAGE)
 		return kvc_fail(-EINVAL, "room for %u events is needed", KVD_EVENTS_PAGE);
-	pthread_mutex_lock(&c->ctl_lock);
-	rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY,
-			     NULL);
-	n = rc < 0 ? rc
-		   : proto_parse_page(c->buf, (size_t)rc, KVD_MSG_MONITOR_REPLY,
-				      ret_events, sizeof(*ret_events), cap, ret_lost);
-	pthread_mutex_unlock(&c->ctl_lock);
+	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY,
+		       NULL);
 	if (rc < 0)
 		return rc;
+	n = proto_parse_page(c->buf, (size_t)rc, KVD_MSG_MONITOR_REPLY, ret_events,
+			     sizeof(*ret_events), cap, ret_lost);
+	ctl_end(c);
 	if (n < 0)
 		return kvc_fail_status(KVD_E_PROTO, 0);
 	for (int i = 0; i < n; i++)

@@ -6,9 +6,11 @@
  * What lies behind the handles of <kvclient.h>.
  *
  * Locks: client.ctl_lock serialises the socket (one request and its reply at a
- * time) and guards the list of rings; client.pool_lock guards the hidden rings
- * of the blocking calls. ctl_lock may be taken inside of no other lock but
- * nothing is taken inside of it. A ring has no lock; it belongs to one thread.
+ * time) and guards what changes when the daemon does: the state, what WELCOME said,
+ * the list of rings and their descriptors for event loops. client.pool_lock guards
+ * the hidden rings of the blocking calls. ctl_lock may be taken inside of no other
+ * lock but nothing is taken inside of it. A ring has no lock; it belongs to one
+ * thread, which also opens it again after a restart (resend.c).
  */
 
 #include <pthread.h>
@@ -21,22 +23,61 @@
 #include "client/arena.h"
 #include "ipc/ring.h"
 
+/*
+ * Where a connection stands. Written under ctl_lock, read by anybody.
+ *
+ *   OK ---- NOTICE ----> HELLO ---- WELCOME ----> OK, epoch + 1
+ *    |                   ^  |
+ *    +-- a ring's pipe --|--+--> SILENT: the daemon is dead; a notice, or the end of
+ *    |   has hung up     |  |            the connection will come
+ *    +-- end of socket --+--+--> GONE: connect again, then HELLO
+ *
+ * From each of them but OK to DEAD when its time is over, or by a refusal.
+ */
+enum client_state {
+	CLIENT_OK,
+	CLIENT_SILENT,
+	CLIENT_HELLO,
+	CLIENT_GONE,
+	CLIENT_DEAD, /* for good */
+};
+
 /**
  * struct kvc_client - one connection
- * @guard:    a page that fork() gives to the child as zeros: 1 in the process
- *            that connected
- * @dead:     the socket is at its end; set by any thread, never cleared
- * @buf:      [KVD_MSG_MAX] for replies, under ctl_lock
- * @rings:    every open ring, also hidden ones, under ctl_lock
- * @idle:     hidden rings that no call uses, linked by next_idle, under pool_lock
- * @n_hidden: hidden rings open, idle or in use
+ * @sock:       keeps its number for ever; another connection is put behind it
+ * @guard:      a page that fork() gives to the child as zeros: 1 in the process
+ *              that connected
+ * @state:      enum client_state
+ * @epoch:      counts the handshakes that succeeded; rings belong to one of them
+ * @reconnect:  a lost connection is made again
+ * @reconnect_ns: for that long; negative: for ever
+ * @lost_ns:    when the state was OK last
+ * @retry_ns:   GONE: when to connect next
+ * @hello_tag:  HELLO: what WELCOME will repeat
+ * @notice_tag: of the newest notice that is not answered; 0: none
+ * @timer_fd:   for event loops: when to look again though no descriptor tells; -1
+ *              until one is asked for
+ * @buf:        [KVD_MSG_MAX] for replies, under ctl_lock
+ * @rings:      every open ring, also hidden ones, under ctl_lock
+ * @idle:       hidden rings that no call uses, linked by next_idle, under pool_lock
+ * @n_hidden:   hidden rings open, idle or in use
  */
 struct kvc_client {
 	int sock;
 	const uint32_t *guard;
-	int dead;
+	int state;
+	uint32_t epoch;
+	bool reconnect;
+	int64_t reconnect_ns;
+	uint64_t lost_ns;
+	uint64_t retry_ns;
+	uint32_t hello_tag;
+	uint32_t notice_tag;
+	int timer_fd;
 	int64_t timeout_ns;
 	int64_t spin_ns;
+	char *path;
+	char name[KVD_NAME_MAX];
 	struct kvd_server_info server;
 	struct kvd_model_info model;
 
@@ -70,15 +111,34 @@ struct kvc_sqe {
 	uint64_t target;
 };
 
+/* How much of an answer was given out, and a hash of it; pieces may be cut anywhere. */
+struct progress {
+	uint64_t token_hash;
+	uint64_t byte_hash;
+	uint64_t n_bytes;
+	uint32_t n_tokens;
+};
+
 /**
  * struct request - one in flight
- * @serial: goes to the wire beside the index, so that a stray CQE is noticed
+ * @wire:   as it was submitted, to be submitted again; user_data is @serial << 32 | index,
+ *          so that a stray CQE is noticed
  * @top:    SCORE: copy of what was asked for; top.top 0: nothing
- * @res:    of a request that this side ended, which @ended tells
+ * @deadline_ns: of GENERATE and FORK with timeout_ms, else 0
+ * @given:  of the answer, to the caller
+ * @again:  of the answer that comes after a restart; what @given has is skipped
+ * @res:    of a request that this side ended, which @ended tells, or will end
+ * @n_lost: restarts since a CQE was given out
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
+ * @shown:  CQEs with MORE were given out
+ * @replay: @again has not caught up with @given
+ * @unsent: to be submitted to the new daemon when there is room
+ * @doomed: its answer is another one now: swallow it, then end with @res
  */
 struct request {
 	uint64_t user_data;
+	uint32_t serial;
+	uint32_t next;
 	uint64_t in_off;
 	uint64_t out_off;
 	uint32_t in_len;
@@ -86,15 +146,28 @@ struct request {
 	void *out;
 	void *out2;
 	size_t cap;
-	struct kvc_top top;
-	uint32_t serial;
-	uint32_t next;
 	int32_t res;
 	uint8_t opcode;
+	uint8_t n_lost;
 	bool used;
 	bool ended;
 	bool keep;
+	bool several;
+	bool shown;
+	bool replay;
+	bool unsent;
+	bool doomed;
+	uint64_t deadline_ns;
+	struct progress given;
+	struct progress again;
+	struct kvd_sqe wire;
+	struct kvc_top top;
 };
+
+/* user_data on the wire that no request has: of this side's own CANCEL; and the name of
+ * a kept request that a restart has lost. */
+#define WIRE_NOBODY UINT64_MAX
+#define WIRE_LOST   (UINT64_MAX - 1)
 
 /* A request that ended and that the daemon keeps for FORK: what it is called there. */
 struct kept {
@@ -104,15 +177,22 @@ struct kept {
 
 /**
  * struct kvc_ring - one ring
+ * @epoch:      of the client when it was opened
+ * @fingerprint, @n_vocab: of the model then
  * @sqes:       [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
  * @reqs:       [n_reqs]
  * @free_req:   free list
+ * @n_cancels:  CANCELs of this side's own whose CQE has not come
+ * @n_unsent:   requests that wait to be submitted again, from @unsent_at on
  * @kept, @n_kept: the last KVD_MAX_KEPT that were kept, round and round
  * @ended_head, @ended_tail: requests that this side ended, to be given out
  * @cqe:        given out and not yet seen
- * @faulty:     KVD_E_PROTO: the daemon's words made no sense
- * @epoll_fd:   kvc_ring_event_fd(), -1 before; holds the doorbell, the socket and
- *              @wake_fd, an eventfd for requests that this side ended
+ * @fault:      why the ring is of no use any more, or 0: KVD_E_PROTO when the daemon's
+ *              words made no sense
+ * @hup:        its pipe has hung up: the daemon that made it is dead
+ * @epoll_fd:   kvc_ring_event_fd(), -1 before; holds the doorbell, the socket, the
+ *              client's timer and @wake_fd, an eventfd for what this side has to tell.
+ *              Both change under ctl_lock
  * @spin_now:   nanoseconds to poll before sleeping; learned
  * @n_empty:    empty peeks since the socket was looked at
  */
@@ -128,16 +208,23 @@ struct kvc_ring {
 	uint32_t ended_head;
 	uint32_t ended_tail;
 	uint32_t in_flight;
+	uint32_t n_cancels;
+	uint32_t n_unsent;
+	uint32_t unsent_at;
 	struct kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
 	bool has_cqe;
-	bool faulty;
+	bool hup;
+	int fault;
 	struct kvd_cqe cqe;
 	struct arena in;
 	struct arena out;
 	int64_t spin_now;
 	uint32_t n_empty;
 	uint32_t ring_id;
+	uint32_t epoch;
+	uint32_t n_vocab;
+	uint8_t fingerprint[32];
 	int epoll_fd;
 	int wake_fd;
 	struct kvc_ring *next;
@@ -156,21 +243,51 @@ static inline bool client_forked(const struct kvc_client *c)
 	return *(const volatile uint32_t *)c->guard != 1;
 }
 
-static inline bool client_dead(const struct kvc_client *c)
+static inline enum client_state client_state(const struct kvc_client *c)
 {
-	return __atomic_load_n(&c->dead, __ATOMIC_RELAXED);
+	return (enum client_state)__atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
 }
 
-static inline void client_set_dead(struct kvc_client *c)
+static inline uint32_t client_epoch(const struct kvc_client *c)
 {
-	__atomic_store_n(&c->dead, 1, __ATOMIC_RELAXED);
+	return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
 /* 0, or -EOWNERDEAD, -ECONNRESET with the text set. */
 int client_check(struct kvc_client *c);
 
-/* Look at the socket without waiting: has the daemon hung up? */
-bool client_poll_dead(struct kvc_client *c);
+/* Connect to @path. @wait: also while the daemon's backlog is full. Return: 0, -errno with
+ * the text set. */
+int client_open_socket(struct kvc_client *c, bool wait, int *ret_sock);
+
+/* Take over what WELCOME says. Under ctl_lock. Return: 0, KVD_E_VERSION. */
+int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
+
+/* HELLO as this client says it. */
+void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
+
+/*
+ * recover.c: a connection that is lost and made again. All under ctl_lock but for the
+ * two that say otherwise.
+ */
+
+/* The connection is lost. @state: SILENT or GONE. */
+void client_lost(struct kvc_client *c, enum client_state state);
+/* A notice came. */
+void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
+/* Put this client's descriptors into a ring's epoll, or take them out. */
+int client_watch(struct kvc_client *c, struct kvc_ring *r);
+
+/**
+ * client_attend() - see what the socket says, and do the next step if it is lost
+ * @dead_epoch: the daemon of this epoch is dead, as a ring knows; 0
+ *
+ * Takes ctl_lock if it is free; never waits. Return: false if it was not.
+ */
+bool client_attend(struct kvc_client *c, uint32_t dead_epoch);
+
+/* Wait until the state is OK. Takes ctl_lock. Return: 0, -ECONNRESET. */
+int client_recover(struct kvc_client *c);
 
 /**
  * ctl_call() - control.c: one request and its reply
@@ -178,14 +295,24 @@ bool client_poll_dead(struct kvc_client *c);
  * @reply: expected type; an ERROR fails with its status and text
  * @min:   least length of the reply
  * @ret:   [size] the reply
- * @fds:   [KVD_RING_N_FDS] descriptors that must come, or NULL for none
  *
- * Takes ctl_lock. Return: 0, -ETIME, -ECONNRESET, the daemon's status.
+ * Takes ctl_lock. Waits for a daemon that is away; says it again if that one died before
+ * its answer and the request changes nothing. Return: 0, -ETIME, -ECONNRESET,
+ * KVD_E_RESTARTED, the daemon's status.
  */
 int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
-	     size_t min, void *ret, size_t size, int *fds);
+	     size_t min, void *ret, size_t size);
 
-/* The same with ctl_lock held; the reply is in c->buf, its length is returned. */
+/*
+ * The same up to the reply, which is in c->buf. Return: its length, with ctl_lock held,
+ * which ctl_end() gives back; or the failure, without it.
+ * @fds: [KVD_RING_N_FDS] descriptors that must come, or NULL for none
+ */
+int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
+	      int *fds);
+void ctl_end(struct kvc_client *c);
+
+/* Once, with ctl_lock held and the state OK. KVD_E_RESTARTED: lost meanwhile. */
 int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 		    uint16_t reply, int *fds);
 
@@ -194,6 +321,27 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes);
 /* In a child after fork(), or with the connection gone: tell nobody. */
 void ring_free(struct kvc_ring *r, bool forked);
+/* Under ctl_lock: to which handshake, and which model, it belongs from now on. */
+void ring_bind(struct kvc_ring *r);
+
+/* Has the daemon of this ring gone? Nothing more comes from it then. */
+static inline bool ring_stale(const struct kvc_ring *r)
+{
+	return r->hup || client_state(r->client) != CLIENT_OK ||
+	       client_epoch(r->client) != r->epoch;
+}
+
+/*
+ * resend.c: open a stale ring again and submit what is in flight; its CQ must be empty.
+ * Waits for one reply on the socket. Return: 0; -EAGAIN: there is no daemon just now;
+ * else why the ring is of no use any more.
+ */
+int ring_reopen(struct kvc_ring *r);
+/* Submit what waits for it, as far as there is room. */
+void ring_pump(struct kvc_ring *r);
+/* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.
+ * Return: false if nothing of it remains. */
+bool ring_progress(struct kvc_ring *r, struct request *q);
 
 /* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
 uint64_t input_bytes(const struct kvc_sqe *sqe);

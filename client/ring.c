@@ -11,6 +11,7 @@
 #include "client/internal.h"
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
+#include "ipc/proto.h"
 
 #define SQ_DEFAULT  128u
 #define IN_DEFAULT  (4u << 20)
@@ -21,15 +22,15 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static int alloc_tables(struct kvc_ring *r)
+static int alloc_tables(struct kvc_ring *r, uint32_t max_in_flight)
 {
 	uint32_t n = r->ring.sq_entries, i;
 
 	if (n < r->ring.cq_entries)
 		n = r->ring.cq_entries;
 	n = min_u32(n, KVD_MAX_IN_FLIGHT);
-	if (r->client->server.max_in_flight)
-		n = min_u32(n, r->client->server.max_in_flight);
+	if (max_in_flight)
+		n = min_u32(n, max_in_flight);
 
 	r->n_reqs = n;
 	r->reqs = calloc(n, sizeof(*r->reqs));
@@ -50,12 +51,19 @@ static void link_ring(struct kvc_ring *r)
 {
 	struct kvc_client *c = r->client;
 
-	pthread_mutex_lock(&c->ctl_lock);
 	r->next = c->rings;
 	if (r->next)
 		r->next->prev = r;
 	c->rings = r;
-	pthread_mutex_unlock(&c->ctl_lock);
+}
+
+void ring_bind(struct kvc_ring *r)
+{
+	const struct kvc_client *c = r->client;
+
+	r->epoch = c->epoch;
+	r->n_vocab = c->model.n_vocab;
+	memcpy(r->fingerprint, c->model.fingerprint, sizeof(r->fingerprint));
 }
 
 static void unlink_ring(struct kvc_ring *r)
@@ -79,6 +87,7 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	};
 	struct kvd_msg_ring_opened opened;
 	int fds[KVD_RING_N_FDS], rc;
+	uint32_t max_in_flight;
 	struct kvc_ring *r;
 
 	r = calloc(1, sizeof(*r));
@@ -88,17 +97,28 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	r->epoll_fd = -1;
 	r->wake_fd = -1;
 	r->spin_now = c->spin_ns;
-	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
-		      sizeof(opened), &opened, sizeof(opened), fds);
+	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED, fds);
 	if (rc < 0) {
 		free(r);
 		return rc;
 	}
+	rc = proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED, sizeof(opened),
+			       &opened, sizeof(opened));
+	if (rc < 0) {
+		ctl_end(c);
+		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
+			fd_close(fds[i]);
+		free(r);
+		return kvc_fail_status(rc, 0);
+	}
 	r->ring_id = opened.ring_id;
+	ring_bind(r);
 	link_ring(r);
+	max_in_flight = c->server.max_in_flight;
+	ctl_end(c);
 	rc = ring_client_init(&r->ring, &opened.geometry, fds);
 	if (rc >= 0)
-		rc = alloc_tables(r);
+		rc = alloc_tables(r, max_in_flight);
 	if (rc < 0) {
 		kvc_ring_close(r);
 		return kvc_fail_status(rc, 0);
@@ -172,7 +192,6 @@ int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 void kvc_ring_close(struct kvc_ring *r)
 {
 	struct kvd_msg_ring_close msg = {0};
-	struct kvd_msg_hdr reply;
 	struct kvc_client *c;
 	bool forked;
 
@@ -181,12 +200,12 @@ void kvc_ring_close(struct kvc_ring *r)
 	c = r->client;
 	forked = client_forked(c);
 	msg.ring_id = r->ring_id;
-	if (!forked && !client_dead(c))
-		(void)ctl_call(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
-			       KVD_MSG_RING_CLOSED, sizeof(reply), &reply, sizeof(reply),
-			       NULL);
 	if (!forked)
 		pthread_mutex_lock(&c->ctl_lock);
+	/* A daemon that came later has perhaps another ring of this number. */
+	if (!forked && c->state == CLIENT_OK && c->epoch == r->epoch)
+		(void)ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
+				      KVD_MSG_RING_CLOSED, NULL);
 	ring_free(r, forked);
 	if (!forked)
 		pthread_mutex_unlock(&c->ctl_lock);
@@ -201,6 +220,7 @@ void request_release(struct kvc_ring *r, struct request *q)
 		arena_free(&r->out, q->out_off, q->out_len);
 	q->used = false;
 	q->ended = false;
+	q->doomed = false;
 	q->in_len = 0;
 	q->out_len = 0;
 	q->next = r->free_req;
@@ -212,6 +232,9 @@ void request_end(struct kvc_ring *r, struct request *q, int res)
 {
 	uint32_t id = (uint32_t)(q - r->reqs) + 1;
 
+	if (q->unsent)
+		r->n_unsent--;
+	q->unsent = false;
 	q->res = res;
 	q->ended = true;
 	q->next = 0;

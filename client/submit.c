@@ -203,7 +203,7 @@ static void write_data(uint8_t *p, const struct kvc_input *in, uint64_t len)
 /* What CANCEL or FORK names on the wire; nothing has the user_data of all ones. */
 static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 {
-	uint64_t wire = UINT64_MAX;
+	uint64_t wire = WIRE_NOBODY;
 	uint32_t i, newest = 0;
 	const struct request *q;
 
@@ -211,12 +211,12 @@ static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 		q = &r->reqs[i];
 		if (!q->used || q->user_data != user_data || q->opcode == KVD_OP_CANCEL)
 			continue;
-		if (wire != UINT64_MAX && (int32_t)(q->serial - newest) < 0)
+		if (wire != WIRE_NOBODY && (int32_t)(q->serial - newest) < 0)
 			continue;
 		newest = q->serial;
 		wire = (uint64_t)q->serial << 32 | i;
 	}
-	for (i = 0; wire == UINT64_MAX && i < KVD_MAX_KEPT && i < r->n_kept; i++) {
+	for (i = 0; wire == WIRE_NOBODY && i < KVD_MAX_KEPT && i < r->n_kept; i++) {
 		const struct kept *k = &r->kept[(r->n_kept - 1 - i) % KVD_MAX_KEPT];
 
 		if (k->user_data == user_data)
@@ -241,6 +241,9 @@ static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request
 		if (sqe->opts)
 			params = params_bytes(&o);
 		q->keep = o.gen_flags & KVD_GEN_KEEP;
+		q->several = o.n > 1;
+		if (o.timeout_ms)
+			q->deadline_ns = clock_ns() + o.timeout_ms * UINT64_C(1000000);
 	}
 	rc = read_top(&q->top, sqe->top);
 	if (rc < 0)
@@ -290,7 +293,24 @@ static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *s
 	q->cap = sqe->cap;
 	q->top = (struct kvc_top){0};
 	q->keep = false;
+	q->several = false;
+	q->shown = false;
+	q->replay = false;
+	q->n_lost = 0;
+	q->deadline_ns = 0;
+	q->given = (struct progress){0};
 	return q;
+}
+
+/* Does a FORK name what a restart has lost, or what has not come as far as before? */
+static bool parent_lost(const struct kvc_ring *r, uint64_t wire)
+{
+	uint32_t i = (uint32_t)wire;
+
+	if (wire == WIRE_LOST)
+		return true;
+	return i < r->n_reqs && r->reqs[i].used &&
+	       (r->reqs[i].replay || r->reqs[i].doomed);
 }
 
 /* One entry. Return: 0: gone; -EAGAIN, -ENOBUFS: no room now. */
@@ -302,10 +322,12 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		.input = (uint16_t)sqe->input.kind,
 	};
 	struct request *q;
+	bool lost;
 	int rc = 0;
 
-	if (!r->free_req || (r->ring.sq_pos - r->ring.sq_seen >= r->ring.sq_entries &&
-			     ring_client_sq_space(&r->ring) == 0))
+	if (!r->free_req || r->n_unsent ||
+	    (r->ring.sq_pos - r->ring.sq_seen >= r->ring.sq_entries &&
+	     ring_client_sq_space(&r->ring) == 0))
 		return -EAGAIN;
 	/* The last slot stays free for a CANCEL, or nothing could end the rest. */
 	if (r->in_flight + 1 >= r->n_reqs && sqe->opcode != KVD_OP_CANCEL &&
@@ -314,7 +336,12 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 
 	if (sqe->opcode == KVD_OP_CANCEL || sqe->opcode == KVD_OP_FORK)
 		wire.arg = find_target(r, sqe->target);
+	lost = sqe->opcode == KVD_OP_FORK && parent_lost(r, wire.arg);
 	q = request_begin(r, sqe);
+	if (lost) {
+		request_end(r, q, KVD_E_RESTARTED);
+		return 0;
+	}
 	if (sqe->opcode != KVD_OP_NOP && sqe->opcode != KVD_OP_CANCEL)
 		rc = marshal(r, sqe, q, &wire);
 	if (rc == -ENOBUFS) {
@@ -326,20 +353,24 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		return 0;
 	}
 	wire.user_data = (uint64_t)q->serial << 32 | (uint32_t)(q - r->reqs);
+	q->wire = wire;
 	(void)ring_client_put(&r->ring, &wire);
 	return 0;
 }
 
 int kvc_ring_submit(struct kvc_ring *r)
 {
-	uint64_t before = r->ring.sq_pos;
+	uint64_t before;
 	int rc, n = 0;
 
 	rc = client_check(r->client);
-	if (rc >= 0 && r->faulty)
-		rc = kvc_fail_status(KVD_E_PROTO, 0);
+	if (rc >= 0 && r->fault)
+		rc = kvc_fail_status(r->fault, 0);
 	if (rc < 0)
 		return rc;
+	if (r->n_unsent)
+		ring_pump(r);
+	before = r->ring.sq_pos;
 	while (r->sqe_head != r->sqe_tail) {
 		rc = submit_one(r, &r->sqes[r->sqe_head & (r->ring.sq_entries - 1)]);
 		if (rc < 0)

@@ -20,9 +20,13 @@
  * raises no signals. Every descriptor is close-on-exec. After fork() the child
  * can only kvc_close() what it inherited; all else returns -EOWNERDEAD.
  *
- * Restart: when the daemon goes away each request in flight ends with a final
- * CQE of -ECONNRESET, and every further call on that client returns
- * -ECONNRESET. Close it and connect again.
+ * Restart: when the daemon goes away and comes back, a client and its rings go on. The
+ * library shakes hands again, opens the rings anew and submits again what is in flight,
+ * where the answer is bound to be the same: everything but FORK. Of a streamed answer it
+ * gives out only what was not given out before, and checks the rest. What cannot be the
+ * same ends with KVD_E_RESTARTED: another model, a different answer. If no daemon comes
+ * back in time (reconnect_ns), each request ends with a final CQE of -ECONNRESET, and
+ * every further call on that client returns -ECONNRESET. Close it and connect again.
  *
  * Option structs begin with their size, so that they can grow: initialise them
  * with KVC_OPTS_INIT, set what you need, leave the rest 0, which means the
@@ -102,6 +106,8 @@ KVC_API const char *kvc_errmsg(void);
  * @spin_ns:     how long a waiting thread may poll before it sleeps. 0: the
  *               default, 50 microseconds, used as far as it proves worthwhile;
  *               negative: sleep at once
+ * @reconnect_ns: how long a daemon that went away is waited for; 0: as timeout_ns;
+ *               negative: not at all
  */
 struct kvc_connect_opts {
 	size_t size;
@@ -109,6 +115,7 @@ struct kvc_connect_opts {
 	const char *client_name;
 	int64_t timeout_ns;
 	int64_t spin_ns;
+	int64_t reconnect_ns;
 };
 
 /**
@@ -371,7 +378,8 @@ KVC_API int kvc_detokenize(struct kvc_client *client, const uint32_t *tokens, si
 			   uint32_t flags, char *text, size_t cap);
 
 /* ------------------------------------------------------------------------
- * Administration.
+ * Administration. A call during which the daemon restarts is made again if it only asks;
+ * one that changes something returns KVD_E_RESTARTED, and has perhaps changed it.
  */
 
 /* Set ret_stats->size to sizeof(*ret_stats) first; at most that is written. */
@@ -558,7 +566,8 @@ KVC_API int kvc_ring_submit(struct kvc_ring *ring);
 
 /*
  * Submit, and return when @n CQEs are there to be peeked, or after @timeout_ns
- * (negative: no limit). Return: how many were submitted, -ETIME, -ECONNRESET.
+ * (negative: no limit). Around a restart of the daemon it may return with fewer.
+ * Return: how many were submitted, -ETIME, -ECONNRESET.
  */
 KVC_API int kvc_ring_submit_and_wait(struct kvc_ring *ring, unsigned n,
 				     int64_t timeout_ns);
@@ -576,7 +585,10 @@ KVC_API int kvc_ring_submit_and_wait(struct kvc_ring *ring, unsigned n,
 KVC_API int kvc_ring_wait_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe,
 			      int64_t timeout_ns);
 
-/* The same without waiting. Return: 0; -EAGAIN: none now; -ECONNRESET. */
+/*
+ * The same without waiting, but for one exchange on the socket after a restart of the
+ * daemon. Return: 0; -EAGAIN: none now; -ECONNRESET.
+ */
 KVC_API int kvc_ring_peek_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe);
 
 /* Done with the CQE; the next one can be seen. Without a current CQE: nothing. */

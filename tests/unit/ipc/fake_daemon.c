@@ -36,7 +36,7 @@ struct job {
 	uint32_t pieces_from;
 	uint64_t next_ns;
 	bool cancelled;
-	bool hang, slow, die, big;
+	bool hang, slow, die, big, vary;
 };
 
 struct fake_ring {
@@ -52,10 +52,16 @@ struct fake_ring {
 struct conn {
 	int sock;
 	bool greeted;
+	uint32_t hello_tag;
+	bool kick;
 	uint32_t next_ring;
 	struct fake_ring rings[MAX_RINGS];
 	uint32_t n_rings;
 };
+
+static uint64_t generation = 7;
+static volatile sig_atomic_t restarting;
+static enum fake_restart how;
 
 static struct conn conns[MAX_CONNS];
 static uint32_t n_conns;
@@ -94,12 +100,13 @@ static void send_welcome(const struct fake_daemon *d, struct conn *c, uint32_t t
 	w.server.max_cq_entries = KVD_MAX_CQ_ENTRIES;
 	w.server.max_in_flight = MAX_JOBS;
 	w.server.max_msg = KVD_MSG_MAX;
-	w.server.generation = 7;
+	w.server.generation = generation;
 	proto_set_string(w.server.release, sizeof(w.server.release), "fake");
 	proto_set_string(w.model.name, sizeof(w.model.name), "echo");
 	proto_set_string(w.model.arch, sizeof(w.model.arch), "bytes");
 	w.model.n_vocab = 256;
 	w.model.context_length = 4096;
+	w.model.fingerprint[0] = d->new_model ? (uint8_t)generation : 0;
 	send_msg(c, &w, sizeof(w), KVD_MSG_WELCOME, tag);
 }
 
@@ -152,7 +159,7 @@ static void send_stats(struct conn *c, uint32_t tag)
 	struct kvd_msg_stats_reply s = {0};
 
 	s.stats.size = sizeof(s.stats);
-	s.stats.generation = 7;
+	s.stats.generation = generation;
 	s.stats.clients = n_conns;
 	s.stats.blocks_total = 100;
 	s.stats.sessions_faulty = 42;
@@ -190,6 +197,13 @@ static bool on_packet(const struct fake_daemon *d, struct conn *c)
 		return true;
 	if (n <= 0)
 		return false;
+	memcpy(&ok, packet, sizeof(ok));
+	if (c->hello_tag && !c->greeted && ok.type != KVD_MSG_HELLO) {
+		send_error(c, KVD_MSG_ERROR, ok.tag, KVD_E_RESTARTED);
+		return true;
+	}
+	if (c->hello_tag && !c->greeted && ok.tag != c->hello_tag)
+		return true;
 	v = proto_parse_request(packet, (size_t)n, c->greeted, &req);
 	if (v == PROTO_END)
 		return false;
@@ -273,6 +287,7 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	struct sqe_span stops[KVD_MAX_STOP];
 	struct kvd_gen_params p;
 	uint8_t params[8192];
+	uint32_t i;
 
 	if (r->n_jobs >= MAX_JOBS || sqe->params_len > sizeof(params)) {
 		finish(r, sqe->user_data, KVD_E_BUSY, MAX_JOBS, KVD_FINISH_ERROR, 0);
@@ -301,6 +316,11 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	j->slow = starts(j, "slow");
 	j->die = starts(j, "die");
 	j->big = starts(j, "big");
+	j->vary = starts(j, "vary");
+	j->slow |= j->vary;
+	restarting |= starts(j, "poison");
+	for (i = 0; starts(j, "kick") && i < n_conns; i++)
+		conns[i].kick |= r >= conns[i].rings && r < conns[i].rings + MAX_RINGS;
 	r->n_jobs++;
 }
 
@@ -318,8 +338,14 @@ static void step_job(struct fake_ring *r, struct job *j)
 		return;
 	if (j->slow)
 		j->next_ns = clock_ns() + 10000000;
-	if (j->die && j->n_tokens == 3)
-		_exit(1);
+	if (j->die && j->n_tokens == 3) {
+		if (how == FAKE_DIES)
+			_exit(1);
+		if (generation == 7) {
+			restarting = 1;
+			return;
+		}
+	}
 	if (j->big) {
 		t->token = 'b';
 		t->n_bytes = KVD_CQE_BYTES;
@@ -343,6 +369,8 @@ static void step_job(struct fake_ring *r, struct job *j)
 	}
 	n = j->len - j->pos < 3 ? j->len - j->pos : 3;
 	t->token = j->text[j->pos];
+	if (j->vary)
+		t->token += (int32_t)generation;
 	t->logprob = -0.5f;
 	t->n_bytes = (uint8_t)n;
 	for (i = 0; i < n; i++)
@@ -486,6 +514,43 @@ static int ring_round(struct fake_ring *r)
 	return busy;
 }
 
+static void on_usr1(int signo)
+{
+	(void)signo;
+	restarting = 1;
+}
+
+/* As if this process had died, and another found the connections or did not. */
+static void restart(const struct fake_daemon *d)
+{
+	struct kvd_msg_notice notice = {.kind = KVD_NOTICE_RESTARTED};
+	uint32_t i, k, j;
+
+	restarting = 0;
+	generation++;
+	for (i = 0; i < n_conns; i++) {
+		for (k = 0; k < conns[i].n_rings; k++) {
+			struct fake_ring *r = &conns[i].rings[k];
+
+			for (j = 0; j < r->n_jobs; j++)
+				free(r->jobs[j].text);
+			free(r->jobs);
+			ring_daemon_leave(&r->ring);
+		}
+		conns[i].n_rings = 0;
+		conns[i].greeted = false;
+		conns[i].hello_tag = (uint32_t)generation;
+		notice.hello_tag = (uint32_t)generation;
+		notice.generation = generation;
+		if (d->restart == FAKE_KEEPS)
+			send_msg(&conns[i], &notice, sizeof(notice), KVD_MSG_NOTICE, 0);
+		else
+			close(conns[i].sock);
+	}
+	if (d->restart != FAKE_KEEPS)
+		n_conns = 0;
+}
+
 static void drop_conn(uint32_t i)
 {
 	while (conns[i].n_rings)
@@ -540,7 +605,13 @@ static void serve(const struct fake_daemon *d, int listener)
 	for (;;) {
 		busy = false;
 		held = false;
+		if (restarting)
+			restart(d);
 		for (i = 0; i < n_conns; i++) {
+			if (conns[i].kick) {
+				drop_conn(i--);
+				continue;
+			}
 			for (k = 0; k < conns[i].n_rings; k++) {
 				struct fake_ring *r = &conns[i].rings[k];
 
@@ -578,7 +649,7 @@ static void serve(const struct fake_daemon *d, int listener)
 			}
 		}
 		if (armed)
-			poll_all(d, listener, held ? 1 : -1);
+			poll_all(d, listener, held ? 1 : d->restart ? 20 : -1);
 		idle_ns = 0;
 	}
 }
@@ -605,6 +676,8 @@ void fake_daemon_start(struct fake_daemon *d)
 	if (d->pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		n_conns = 0;
+		how = d->restart;
+		signal(SIGUSR1, on_usr1);
 		serve(d, listener);
 		_exit(0);
 	}

@@ -17,17 +17,27 @@
  *   "slow"  one token in 10 ms
  *   "fail"  ends with KVD_E_CONTEXT, detail 77
  *   "bad"   posts a CQE for a request that nobody made
+ *   "kick"  hangs up on its client
+ *   "vary"  the answer has the generation in it
+ *   "poison" restarts as soon as it is seen
+ *
+ * It restarts on SIGUSR1, and instead of dying if so told: rings vanish unscrubbed, the
+ * generation rises, and connections end or, like kept ones, get a notice.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS };
+
 /**
  * struct fake_daemon - the child
  * @max_rings:    granted to each connection
  * @reject:       answer every HELLO with this status, if not 0
  * @no_reply:     accept, and say nothing
+ * @restart:      how
+ * @new_model:    the fingerprint changes with each restart
  * @spin_ns:      watch the rings so long before sleeping
  */
 struct fake_daemon {
@@ -37,6 +47,8 @@ struct fake_daemon {
 	uint32_t max_rings;
 	int reject;
 	bool no_reply;
+	enum fake_restart restart;
+	bool new_model;
 	uint64_t spin_ns;
 };
 

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A connection that is lost and made again, step by step and never waiting, so that any
+ * thread that looks for completions can take the next step.
+ *
+ * A daemon that dies shows first by the pipes of its rings, which hang up. Then either a
+ * new daemon that found the connection kept says so by a notice, or the connection ends
+ * and another is made. Both ways lead to HELLO and WELCOME, and from there each ring's
+ * thread goes on by itself (resend.c).
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+#include "ipc/doorbell.h"
+#include "ipc/fdpass.h"
+#include "ipc/proto.h"
+
+/* Between two attempts to connect. */
+#define RETRY_NS 10000000u
+
+static void set_state(struct kvc_client *c, enum client_state state)
+{
+	__atomic_store_n(&c->state, state, __ATOMIC_RELEASE);
+}
+
+/* When it is too late; 0: never. */
+static uint64_t last_moment(const struct kvc_client *c)
+{
+	return c->reconnect_ns < 0 ? 0 : c->lost_ns + (uint64_t)c->reconnect_ns;
+}
+
+/* When to look again though no descriptor tells; 0: no need. */
+static uint64_t next_look(const struct kvc_client *c)
+{
+	uint64_t last = last_moment(c);
+
+	switch (c->state) {
+	case CLIENT_SILENT:
+	case CLIENT_HELLO:
+		return last;
+	case CLIENT_GONE:
+		return last && last < c->retry_ns ? last : c->retry_ns;
+	default:
+		return 0;
+	}
+}
+
+static void set_timer(struct kvc_client *c)
+{
+	uint64_t at = next_look(c);
+	struct itimerspec when = {
+		.it_value = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)},
+	};
+
+	if (c->timer_fd >= 0)
+		(void)timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* Whoever sleeps in an event loop has to look at its ring. */
+static void wake_rings(struct kvc_client *c)
+{
+	for (struct kvc_ring *r = c->rings; r; r = r->next)
+		if (r->wake_fd >= 0)
+			doorbell_signal_submit(r->wake_fd);
+}
+
+static void watch_socket(struct kvc_client *c, bool on)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
+
+	for (struct kvc_ring *r = c->rings; r; r = r->next)
+		if (r->epoll_fd >= 0)
+			(void)epoll_ctl(r->epoll_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+					c->sock, &event);
+}
+
+int client_watch(struct kvc_client *c, struct kvc_ring *r)
+{
+	struct epoll_event in = {.events = EPOLLIN},
+			   sock = {.events = EPOLLIN | EPOLLRDHUP};
+
+	if (c->timer_fd < 0) {
+		c->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (c->timer_fd < 0)
+			return -errno;
+		set_timer(c);
+	}
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->timer_fd, &in) < 0)
+		return -errno;
+	if (c->state != CLIENT_GONE && c->state != CLIENT_DEAD &&
+	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->sock, &sock) < 0)
+		return -errno;
+	return 0;
+}
+
+static void give_up(struct kvc_client *c)
+{
+	if (c->state == CLIENT_DEAD)
+		return;
+	if (c->state != CLIENT_GONE)
+		watch_socket(c, false);
+	set_state(c, CLIENT_DEAD);
+	/* What a daemon may still hold for this connection ends with it. */
+	(void)shutdown(c->sock, SHUT_RDWR);
+	wake_rings(c);
+}
+
+void client_lost(struct kvc_client *c, enum client_state state)
+{
+	if (c->state == CLIENT_DEAD || c->state == CLIENT_GONE)
+		return;
+	if (c->state == CLIENT_OK)
+		c->lost_ns = clock_ns();
+	if (!c->reconnect) {
+		give_up(c);
+		return;
+	}
+	if (state == CLIENT_GONE) {
+		/* It would be readable all the time. */
+		watch_socket(c, false);
+		c->notice_tag = 0;
+		c->retry_ns = 0;
+	}
+	set_state(c, state);
+}
+
+void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)
+{
+	c->notice_tag = notice->hello_tag;
+	client_lost(c, CLIENT_SILENT);
+}
+
+static void say_hello(struct kvc_client *c, uint32_t tag)
+{
+	struct kvd_msg_hello hello;
+
+	client_hello_init(c, &hello);
+	proto_hdr_init(&hello.hdr, KVD_MSG_HELLO, sizeof(hello), tag, 0);
+	c->hello_tag = tag;
+	c->notice_tag = 0;
+	if (fdpass_send(c->sock, &hello, sizeof(hello), NULL, 0) < 0)
+		client_lost(c, CLIENT_GONE);
+	else
+		set_state(c, CLIENT_HELLO);
+}
+
+/* The answer to HELLO. */
+static void welcomed(struct kvc_client *c, const void *packet, size_t len)
+{
+	struct kvd_msg_welcome welcome;
+	uint64_t before = c->server.generation;
+
+	if (proto_parse_reply(packet, len, KVD_MSG_WELCOME,
+			      offsetof(struct kvd_msg_welcome, model), &welcome,
+			      sizeof(welcome)) < 0) {
+		give_up(c);
+		return;
+	}
+	/* A daemon that still lives has ended this session on purpose. */
+	if (welcome.server.generation == before || client_welcome(c, &welcome) < 0) {
+		give_up(c);
+		return;
+	}
+	__atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
+	set_state(c, CLIENT_OK);
+	wake_rings(c);
+}
+
+/* One packet that no call waits for. */
+static void receive(struct kvc_client *c, const void *packet, size_t len)
+{
+	struct kvd_msg_notice notice;
+	struct kvd_msg_hdr h;
+
+	if (proto_parse_notice(packet, len, &notice)) {
+		client_noticed(c, &notice);
+		return;
+	}
+	if (len < sizeof(h))
+		return;
+	memcpy(&h, packet, sizeof(h));
+	if (c->state != CLIENT_HELLO)
+		return;
+	if (h.type == KVD_MSG_REJECT)
+		give_up(c);
+	else if (h.type == KVD_MSG_WELCOME && h.tag == c->hello_tag)
+		welcomed(c, packet, len);
+}
+
+/* All that lies in the socket. The newest notice is the one to answer. */
+static void receive_all(struct kvc_client *c)
+{
+	int fds[KVD_MSG_MAX_FDS];
+	size_t n_fds, i;
+	ssize_t n;
+
+	while (c->state != CLIENT_GONE && c->state != CLIENT_DEAD) {
+		n = fdpass_recv_fds(c->sock, c->buf, KVD_MSG_MAX, fds, &n_fds);
+		if (n == -EAGAIN)
+			break;
+		if (n == -EMSGSIZE || n == -EBADMSG)
+			continue;
+		if (n <= 0) {
+			client_lost(c, CLIENT_GONE);
+			break;
+		}
+		for (i = 0; i < n_fds; i++)
+			fd_close(fds[i]);
+		receive(c, c->buf, (size_t)n);
+	}
+	if (c->notice_tag && c->state == CLIENT_SILENT)
+		say_hello(c, c->notice_tag);
+}
+
+/* Put a new connection behind the number of the old one. */
+static void connect_again(struct kvc_client *c)
+{
+	int sock;
+
+	if (clock_ns() < c->retry_ns)
+		return;
+	c->retry_ns = clock_ns() + RETRY_NS;
+	if (client_open_socket(c, false, &sock) < 0)
+		return;
+	if (dup3(sock, c->sock, O_CLOEXEC) < 0) {
+		fd_close(sock);
+		return;
+	}
+	fd_close(sock);
+	watch_socket(c, true);
+	if (++c->next_tag == 0)
+		c->next_tag = 1;
+	set_state(c, CLIENT_SILENT);
+	say_hello(c, c->next_tag);
+}
+
+static void step(struct kvc_client *c)
+{
+	receive_all(c);
+	if (c->state == CLIENT_GONE)
+		connect_again(c);
+	if (c->state != CLIENT_OK && last_moment(c) && clock_ns() >= last_moment(c))
+		give_up(c);
+	set_timer(c);
+}
+
+bool client_attend(struct kvc_client *c, uint32_t dead_epoch)
+{
+	if (client_state(c) == CLIENT_DEAD)
+		return true;
+	if (pthread_mutex_trylock(&c->ctl_lock) != 0)
+		return false;
+	if (c->state == CLIENT_OK && c->epoch == dead_epoch)
+		client_lost(c, CLIENT_SILENT);
+	step(c);
+	pthread_mutex_unlock(&c->ctl_lock);
+	return true;
+}
+
+int client_recover(struct kvc_client *c)
+{
+	struct pollfd p;
+	struct timespec ts;
+	enum client_state state;
+	uint64_t look, now;
+
+	if (client_state(c) == CLIENT_OK)
+		return 0;
+	for (;;) {
+		pthread_mutex_lock(&c->ctl_lock);
+		if (c->state != CLIENT_OK)
+			step(c);
+		state = (enum client_state)c->state;
+		look = next_look(c);
+		p = (struct pollfd){.fd = state == CLIENT_GONE ? -1 : c->sock,
+				    .events = POLLIN};
+		pthread_mutex_unlock(&c->ctl_lock);
+		if (state == CLIENT_OK)
+			return 0;
+		if (state == CLIENT_DEAD)
+			return kvc_fail_status(-ECONNRESET, 0);
+		/* Another thread may take what would wake this one. */
+		now = clock_ns();
+		if (!look || look > now + RETRY_NS)
+			look = now + RETRY_NS;
+		ts.tv_sec = 0;
+		ts.tv_nsec = look > now ? (long)(look - now) : 0;
+		(void)ppoll(&p, 1, &ts, NULL);
+	}
+}

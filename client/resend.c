@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A ring after its daemon died: opened again with its old geometry, what is in flight
+ * submitted again, and answers that begin a second time cut to what is new of them.
+ *
+ * Inputs need no copy of their own: the old mapping holds them until the new one does,
+ * at the same offsets. What may be submitted again is everything whose answer is bound
+ * to be the same: kvd draws tokens by seed and position, and its arithmetic does not
+ * depend on neighbours or on what the cache holds. So an answer that was given out in part
+ * begins anew, is compared with a hash of what was given out, and goes on from there.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "client/internal.h"
+#include "ipc/base.h"
+#include "ipc/doorbell.h"
+#include "ipc/proto.h"
+
+/*
+ * Restarts that one request survives without getting on: a request that kills the daemon
+ * must not do so for ever.
+ */
+#define MAX_LOST 16
+
+#define HASH_PRIME 0x100000001b3u
+
+/* ------------------------------------------------------------ what was given out */
+
+static void add_token(struct progress *p, uint64_t word)
+{
+	p->token_hash = (p->token_hash ^ word) * HASH_PRIME;
+	p->token_hash ^= p->token_hash >> 29;
+	p->n_tokens++;
+}
+
+static void add_byte(struct progress *p, uint8_t byte)
+{
+	p->byte_hash = (p->byte_hash ^ byte) * HASH_PRIME;
+	p->n_bytes++;
+}
+
+static uint64_t token_word(const struct kvd_cqe_token *t)
+{
+	uint32_t logprob;
+
+	memcpy(&logprob, &t->logprob, sizeof(logprob));
+	return (uint64_t)logprob << 32 | (uint32_t)t->token;
+}
+
+/* Tell the new daemon to end what nobody wants. If there is no room it ends later. */
+static void cancel_wire(struct kvc_ring *r, uint64_t wire)
+{
+	struct kvd_sqe sqe = {
+		.user_data = WIRE_NOBODY,
+		.opcode = KVD_OP_CANCEL,
+		.arg = wire,
+	};
+
+	if (ring_client_sq_space(&r->ring) == 0)
+		return;
+	(void)ring_client_put(&r->ring, &sqe);
+	ring_client_kick(&r->ring);
+	r->n_cancels++;
+}
+
+static void doom(struct kvc_ring *r, struct request *q)
+{
+	q->replay = false;
+	q->doomed = true;
+	q->res = KVD_E_RESTARTED;
+	cancel_wire(r, q->wire.user_data);
+}
+
+/* Take out of r->cqe what was given out before. Return: false if nothing remains. */
+static bool skip_given(struct kvc_ring *r, struct request *q)
+{
+	struct kvd_cqe_token *t = &r->cqe.u.token;
+	struct progress *g = &q->given, *a = &q->again;
+	bool is_token = !(r->cqe.flags & KVD_CQE_PIECE), old_token = false;
+	uint8_t i, old_bytes = 0;
+
+	if (is_token) {
+		old_token = a->n_tokens < g->n_tokens;
+		add_token(a, token_word(t));
+		if (!old_token)
+			*g = (struct progress){a->token_hash, g->byte_hash, g->n_bytes,
+					       a->n_tokens};
+	}
+	for (i = 0; i < t->n_bytes; i++) {
+		bool old = a->n_bytes < g->n_bytes;
+
+		add_byte(a, t->bytes[i]);
+		old_bytes += old;
+		if (!old)
+			add_byte(g, t->bytes[i]);
+	}
+	if ((a->n_tokens == g->n_tokens && a->token_hash != g->token_hash) ||
+	    (a->n_bytes == g->n_bytes && a->byte_hash != g->byte_hash)) {
+		doom(r, q);
+		return false;
+	}
+	q->replay = a->n_tokens < g->n_tokens || a->n_bytes < g->n_bytes;
+	memmove(t->bytes, t->bytes + old_bytes, t->n_bytes - old_bytes);
+	t->n_bytes -= old_bytes;
+	if (is_token && !old_token)
+		return true;
+	if (is_token) {
+		r->cqe.flags |= KVD_CQE_PIECE;
+		r->cqe.flags &= ~KVD_CQE_LOGPROB;
+		t->token = 0;
+		t->logprob = 0;
+	}
+	return t->n_bytes > 0;
+}
+
+bool ring_progress(struct kvc_ring *r, struct request *q)
+{
+	const struct kvd_cqe_token *t = &r->cqe.u.token;
+	uint8_t i;
+
+	if (q->doomed)
+		return false;
+	if (q->replay) {
+		if (!skip_given(r, q))
+			return false;
+	} else if (!(r->cqe.flags & KVD_CQE_END)) {
+		if (!(r->cqe.flags & KVD_CQE_PIECE))
+			add_token(&q->given, token_word(t));
+		for (i = 0; i < t->n_bytes; i++)
+			add_byte(&q->given, t->bytes[i]);
+	}
+	q->shown = true;
+	q->n_lost = 0;
+	return true;
+}
+
+/* ---------------------------------------------------------------- what is in flight */
+
+/* A CANCEL and what it names end here: the work died with the daemon. */
+static void settle_cancel(struct kvc_ring *r, struct request *cancel)
+{
+	uint32_t i = (uint32_t)cancel->wire.arg;
+	struct request *q = i < r->n_reqs ? &r->reqs[i] : NULL;
+	bool found = q && q->used && !q->ended && q->opcode != KVD_OP_CANCEL &&
+		     q->serial == (uint32_t)(cancel->wire.arg >> 32);
+
+	if (found)
+		request_end(r, q, q->doomed ? q->res : -ECANCELED);
+	request_end(r, cancel, found ? 1 : -ENOENT);
+}
+
+/* May it be submitted again? Return: 0, or with what to end it. */
+static int judge(struct request *q, bool same_model)
+{
+	if (q->doomed || ++q->n_lost > MAX_LOST)
+		return KVD_E_RESTARTED;
+	if (q->deadline_ns && clock_ns() >= q->deadline_ns)
+		return KVD_E_DEADLINE;
+	switch (q->opcode) {
+	case KVD_OP_NOP:
+		return 0;
+	case KVD_OP_FORK: /* its parent was lost in an unknown state */
+		return KVD_E_RESTARTED;
+	case KVD_OP_GENERATE:
+		/* Sequences that ended would end again, in another order. */
+		if (q->several && q->shown)
+			return KVD_E_RESTARTED;
+		break;
+	default:
+		break;
+	}
+	return same_model ? 0 : KVD_E_RESTARTED;
+}
+
+/* Its input into the arena of the new ring, and the time that is left. */
+static void carry_over(struct kvc_ring *r, const struct ring_client *from,
+		       struct request *q)
+{
+	uint32_t ms;
+
+	if (q->in_len)
+		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
+	if (q->deadline_ns) {
+		ms = (uint32_t)((q->deadline_ns - clock_ns()) / 1000000u);
+		ms = ms ? ms : 1;
+		memcpy(r->ring.in + q->wire.params_off +
+			       offsetof(struct kvd_gen_params, timeout_ms),
+		       &ms, sizeof(ms));
+	}
+	q->again = (struct progress){0};
+	q->replay = q->given.n_tokens || q->given.n_bytes;
+	if (!q->unsent)
+		r->n_unsent++;
+	q->unsent = true;
+}
+
+void ring_pump(struct kvc_ring *r)
+{
+	bool sent = false;
+	struct request *q;
+
+	while (r->n_unsent && ring_client_sq_space(&r->ring) > 0) {
+		q = &r->reqs[r->unsent_at++ % r->n_reqs];
+		if (!q->unsent)
+			continue;
+		q->unsent = false;
+		r->n_unsent--;
+		(void)ring_client_put(&r->ring, &q->wire);
+		sent = true;
+	}
+	if (sent)
+		ring_client_kick(&r->ring);
+}
+
+static void submit_again(struct kvc_ring *r, const struct ring_client *from,
+			 bool same_model)
+{
+	uint32_t i;
+	int rc;
+
+	for (i = 0; i < r->n_reqs; i++)
+		if (r->reqs[i].used && !r->reqs[i].ended &&
+		    r->reqs[i].opcode == KVD_OP_CANCEL)
+			settle_cancel(r, &r->reqs[i]);
+	for (i = 0; i < r->n_reqs; i++) {
+		struct request *q = &r->reqs[i];
+
+		if (!q->used || q->ended)
+			continue;
+		rc = judge(q, same_model);
+		if (rc < 0)
+			request_end(r, q, rc);
+		else
+			carry_over(r, from, q);
+	}
+	r->unsent_at = 0;
+	for (i = 0; i < KVD_MAX_KEPT && i < r->n_kept; i++)
+		r->kept[i].wire = WIRE_LOST;
+	ring_pump(r);
+}
+
+/* ------------------------------------------------------------------------ the ring */
+
+/* RING_OPEN with the geometry of old. Return: 0, -EAGAIN, or why not. */
+static int open_again(struct kvc_ring *r, struct kvd_msg_ring_opened *opened, int *fds,
+		      bool *ret_same_model)
+{
+	const struct kvd_ring_geometry *g = &r->ring.geometry;
+	struct kvd_msg_ring_open msg = {
+		.sq_entries = g->sq_entries,
+		.cq_entries = g->cq_entries,
+		.in_bytes = g->in_bytes,
+		.out_bytes = g->out_bytes,
+	};
+	struct kvc_client *c = r->client;
+	int rc;
+
+	pthread_mutex_lock(&c->ctl_lock);
+	rc = -EAGAIN;
+	if (c->state == CLIENT_OK && (!r->hup || c->epoch != r->epoch))
+		rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN,
+				     KVD_MSG_RING_OPENED, fds);
+	if (rc >= 0 && proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED,
+					 sizeof(*opened), opened, sizeof(*opened)) < 0) {
+		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
+			fd_close(fds[i]);
+		rc = KVD_E_PROTO;
+	}
+	if (rc >= 0) {
+		*ret_same_model = memcmp(r->fingerprint, c->model.fingerprint,
+					 sizeof(r->fingerprint)) == 0;
+		ring_bind(r);
+		r->ring_id = opened->ring_id;
+	}
+	pthread_mutex_unlock(&c->ctl_lock);
+	return rc == KVD_E_RESTARTED ? -EAGAIN : rc < 0 ? rc : 0;
+}
+
+static bool same_geometry(const struct kvd_ring_geometry *a,
+			  const struct kvd_ring_geometry *b)
+{
+	return a->sq_entries == b->sq_entries && a->cq_entries == b->cq_entries &&
+	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes;
+}
+
+int ring_reopen(struct kvc_ring *r)
+{
+	struct epoll_event in = {.events = EPOLLIN};
+	struct kvd_msg_ring_opened opened;
+	struct ring_client old = r->ring, fresh;
+	int fds[KVD_RING_N_FDS], rc;
+	bool same_model;
+
+	rc = open_again(r, &opened, fds, &same_model);
+	if (rc < 0)
+		return rc;
+	rc = ring_client_init(&fresh, &opened.geometry, fds);
+	if (rc < 0)
+		return rc;
+	if (!same_geometry(&old.geometry, &opened.geometry)) {
+		ring_client_deinit(&fresh);
+		return KVD_E_PROTO;
+	}
+	if (r->epoll_fd >= 0) {
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, old.fd_complete, NULL);
+		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fresh.fd_complete, &in) < 0) {
+			rc = -errno;
+			ring_client_deinit(&fresh);
+			return rc;
+		}
+	}
+	r->ring = fresh;
+	r->hup = false;
+	r->n_cancels = 0;
+	submit_again(r, &old, same_model);
+	ring_client_deinit(&old);
+	if (r->epoll_fd >= 0)
+		ring_client_arm(&r->ring, r->n_unsent > 0);
+	return 0;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libkvclient over restarts of the fake daemon: each request ends once, with the answer
+ * that it would have had, or says that it cannot.
+ */
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kvclient.h>
+
+#include "ipc/base.h"
+#include "tests/unit/ipc/fake_daemon.h"
+
+#define SECOND_NS 1000000000ll
+
+static struct fake_daemon fake;
+static struct kvc_client *client;
+static bool stop;
+
+static struct kvc_client *start(struct fake_daemon options, int64_t reconnect_ns)
+{
+	struct kvc_connect_opts o = KVC_OPTS_INIT(struct kvc_connect_opts);
+
+	fake = options;
+	fake_daemon_start(&fake);
+	o.socket_path = fake.path;
+	o.reconnect_ns = reconnect_ns;
+	ck_assert_int_eq(kvc_connect(&client, &o), 0);
+	return client;
+}
+
+static void finish(void)
+{
+	kvc_close(client);
+	fake_daemon_stop(&fake);
+}
+
+static enum fake_restart way(int i)
+{
+	return i ? FAKE_KEEPS : FAKE_HANGS_UP;
+}
+
+/* What a request has got so far. */
+struct got {
+	char text[256];
+	size_t len;
+	int finals;
+	int res;
+	struct kvd_cqe_usage usage;
+};
+
+static void take(struct got *all, const struct kvd_cqe *cqe)
+{
+	struct got *g = &all[cqe->user_data];
+
+	if (cqe->flags & KVD_CQE_MORE) {
+		ck_assert_int_eq(g->finals, 0);
+		ck_assert_uint_lt(g->len + cqe->u.token.n_bytes, sizeof(g->text));
+		memcpy(g->text + g->len, cqe->u.token.bytes, cqe->u.token.n_bytes);
+		g->len += cqe->u.token.n_bytes;
+		return;
+	}
+	g->finals++;
+	g->res = cqe->res;
+	g->usage = cqe->u.usage;
+}
+
+/* Take @n CQEs, or all. */
+static void take_some(struct kvc_ring *ring, struct got *all, unsigned n)
+{
+	const struct kvd_cqe *cqe;
+	int rc;
+
+	while (n-- && kvc_ring_in_flight(ring)) {
+		rc = kvc_ring_wait_cqe(ring, &cqe, 10 * SECOND_NS);
+		ck_assert_msg(rc == 0, "%d %s", rc, kvc_errmsg());
+		take(all, cqe);
+		kvc_ring_cqe_seen(ring);
+	}
+}
+
+static struct kvc_sqe *next(struct kvc_ring *ring, uint64_t data)
+{
+	struct kvc_sqe *sqe = kvc_ring_get_sqe(ring);
+
+	ck_assert_ptr_nonnull(sqe);
+	kvc_sqe_set_data64(sqe, data);
+	return sqe;
+}
+
+/* Everything that may be submitted again, in one ring, at each point of a stream. */
+START_TEST(all_is_answered_once)
+{
+	const char *prompt = "slow one two three four";
+	struct kvc_input in = kvc_text(prompt, strlen(prompt)), abc = kvc_text("abc", 3);
+	struct kvd_server_info info;
+	uint32_t ids[8], ids2[8];
+	float logprobs[8];
+	char text[8];
+	int cut;
+
+	for (cut = 0; cut < 9; cut++) {
+		struct got got[8] = {0};
+		struct kvc_ring *ring;
+
+		start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+		ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+		kvc_prep_generate(next(ring, 0), &in, NULL);
+		ck_assert_int_eq(kvc_ring_submit(ring), 1);
+		take_some(ring, got, (unsigned)cut);
+		/* It takes none of these before it restarts. */
+		kill(fake.pid, SIGSTOP);
+		memset(ids, 0, sizeof(ids));
+		memset(ids2, 0, sizeof(ids2));
+		memset(logprobs, 0, sizeof(logprobs));
+		kvc_prep_nop(next(ring, 1));
+		kvc_prep_score(next(ring, 2), &abc, 0, ids, logprobs, 8);
+		kvc_prep_tokenize(next(ring, 3), &abc, 0, ids2, 8);
+		kvc_prep_detokenize(next(ring, 4), (uint32_t[]){'x', 'y'}, 2, 0, text, 8);
+		ck_assert_int_eq(kvc_ring_submit(ring), 4);
+		kill(fake.pid, SIGUSR1);
+		kill(fake.pid, SIGCONT);
+		take_some(ring, got, UINT32_MAX);
+		for (int i = 0; i < 5; i++)
+			ck_assert_int_eq(got[i].finals, 1);
+		ck_assert_mem_eq(got[0].text, prompt, strlen(prompt) + 1);
+		ck_assert_int_eq(got[0].res, 8);
+		ck_assert_uint_eq(got[0].usage.generated_tokens, 8);
+		ck_assert_int_eq(got[1].res, 0);
+		ck_assert_int_eq(got[2].res, 3);
+		ck_assert_uint_eq(ids[1], 'b');
+		ck_assert_float_eq(logprobs[2], -(float)'c' / 256.0f);
+		ck_assert_int_eq(got[3].res, 3);
+		ck_assert_uint_eq(ids2[2], 'c');
+		ck_assert_int_eq(got[4].res, 2);
+		ck_assert_mem_eq(text, "xy", 2);
+		kvc_get_server_info(client, &info);
+		ck_assert_uint_eq(info.generation, 8);
+		kvc_ring_close(ring);
+		finish();
+	}
+}
+END_TEST
+
+START_TEST(small_queues_are_filled_again)
+{
+	struct kvc_ring_opts o = KVC_OPTS_INIT(struct kvc_ring_opts);
+	struct kvc_input in = kvc_text("slow 0123456789", 15);
+	struct got got[16] = {0};
+	struct kvc_ring *ring;
+	int i, rc;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	o.sq_entries = 2;
+	o.cq_entries = 16;
+	ck_assert_int_eq(kvc_ring_open(client, &ring, &o), 0);
+	for (i = 0; i < 12;) {
+		kvc_prep_generate(next(ring, (uint64_t)i), &in, NULL);
+		i++;
+		for (rc = kvc_ring_submit(ring); rc != 1; rc = kvc_ring_submit(ring))
+			usleep(1000);
+	}
+	take_some(ring, got, 20);
+	kill(fake.pid, SIGUSR1);
+	take_some(ring, got, UINT32_MAX);
+	for (i = 0; i < 12; i++) {
+		ck_assert_int_eq(got[i].finals, 1);
+		ck_assert_str_eq(got[i].text, "slow 0123456789");
+	}
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+START_TEST(another_answer_is_noticed)
+{
+	struct kvc_input in = kvc_text("vary 0123456789", 15);
+	struct fake_daemon models = {.restart = way(_i), .new_model = true};
+	struct got got[4] = {0};
+	struct kvc_ring *ring;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 2);
+	kill(fake.pid, SIGUSR1);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
+	ck_assert_str_eq(got[0].text, "vary 0");
+	/* Of what was not given out nothing can differ. The ring is as good as new. */
+	memset(got, 0, sizeof(got));
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	kill(fake.pid, SIGSTOP);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	kill(fake.pid, SIGUSR1);
+	kill(fake.pid, SIGCONT);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].res, 5);
+	kvc_ring_close(ring);
+	finish();
+
+	/* With another model nothing is the same, but a NOP. */
+	memset(got, 0, sizeof(got));
+	start(models, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	kill(fake.pid, SIGSTOP);
+	kvc_prep_tokenize(next(ring, 0), &in, 0, NULL, 0);
+	kvc_prep_nop(next(ring, 1));
+	ck_assert_int_eq(kvc_ring_submit(ring), 2);
+	kill(fake.pid, SIGUSR1);
+	kill(fake.pid, SIGCONT);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
+	ck_assert_int_eq(got[1].res, 0);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+START_TEST(cancel_deadline_and_fork)
+{
+	struct kvc_gen_opts soon = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_gen_opts keep = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_input hang = kvc_text("hang", 4), in = kvc_text("abc", 3);
+	struct got got[8] = {0};
+	struct kvc_ring *ring;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	keep.gen_flags = KVD_GEN_KEEP;
+	kvc_prep_generate(next(ring, 0), &in, &keep);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, UINT32_MAX);
+	kvc_prep_generate(next(ring, 1), &hang, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	kill(fake.pid, SIGSTOP);
+	soon.timeout_ms = 1;
+	kvc_prep_generate(next(ring, 2), &in, &soon);
+	kvc_prep_cancel(next(ring, 3), 1);
+	kvc_prep_cancel(next(ring, 4), 77);
+	kvc_prep_fork(next(ring, 5), 0, NULL, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 4);
+	usleep(2000);
+	kill(fake.pid, SIGUSR1);
+	kill(fake.pid, SIGCONT);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[1].res, -ECANCELED);
+	ck_assert_uint_eq(got[1].usage.finish_reason, KVD_FINISH_CANCELLED);
+	ck_assert_int_eq(got[2].res, KVD_E_DEADLINE);
+	ck_assert_int_eq(got[3].res, 1);
+	ck_assert_int_eq(got[4].res, -ENOENT);
+	ck_assert_int_eq(got[5].res, KVD_E_RESTARTED);
+	/* What was kept is lost, and says so. */
+	kvc_prep_fork(next(ring, 6), 0, NULL, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[6].res, KVD_E_RESTARTED);
+	for (int i = 1; i < 7; i++)
+		ck_assert_int_eq(got[i].finals, 1);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+START_TEST(a_killer_is_given_up)
+{
+	struct kvc_result res;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_generate(client, "poison", NULL, &res), KVD_E_RESTARTED);
+	kvc_result_clear(&res);
+	ck_assert_int_eq(kvc_ping(client, SECOND_NS), 0);
+	/* Thrown out by a daemon that goes on living: no second try. */
+	ck_assert_int_eq(kvc_generate(client, "kick", NULL, &res), -ECONNRESET);
+	kvc_result_clear(&res);
+	ck_assert_int_eq(kvc_ping(client, SECOND_NS), -ECONNRESET);
+	finish();
+}
+END_TEST
+
+START_TEST(nobody_comes_back)
+{
+	struct kvc_input dies = kvc_text("die 12345678", 12), hang = kvc_text("hang", 4);
+	struct got got[2] = {0};
+	const struct kvd_cqe *cqe;
+	struct kvc_ring *ring;
+	struct pollfd p = {.events = POLLIN};
+	struct kvd_stats stats = {.size = sizeof(stats)};
+	int rc;
+
+	start((struct fake_daemon){.restart = FAKE_DIES}, 200000000);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	if (_i)
+		p.fd = kvc_ring_event_fd(ring);
+	kvc_prep_generate(next(ring, 0), &dies, NULL);
+	kvc_prep_generate(next(ring, 1), &hang, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 2);
+	for (;;) {
+		if (_i) {
+			ck_assert_int_eq(poll(&p, 1, 5000), 1);
+			kvc_ring_event_ack(ring);
+		}
+		while ((rc = _i ? kvc_ring_peek_cqe(ring, &cqe)
+				: kvc_ring_wait_cqe(ring, &cqe, 5 * SECOND_NS)) == 0) {
+			take(got, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+		if (rc != -EAGAIN)
+			break;
+	}
+	ck_assert_int_eq(rc, -ECONNRESET);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(got[i].finals, 1);
+		ck_assert_int_eq(got[i].res, -ECONNRESET);
+	}
+	ck_assert_str_eq(got[0].text, "die 12345");
+	ck_assert_int_eq(kvc_stats(client, &stats), -ECONNRESET);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+/* ------------------------------------------------------- many restarts, many threads */
+
+static bool stopped(void)
+{
+	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
+}
+
+static void *blocking(void *arg)
+{
+	struct kvd_stats stats = {.size = sizeof(stats)};
+	struct kvd_client_info infos[4];
+	struct kvc_input in;
+	struct kvc_result res;
+	uint32_t ids[64];
+	char prompt[64];
+	long n = 0;
+
+	while (!stopped()) {
+		n++;
+		snprintf(prompt, sizeof(prompt), "%scall %ld of %p", n % 8 ? "" : "slow ",
+			 n, arg);
+		in = kvc_text(prompt, strlen(prompt));
+		if (kvc_generate(client, prompt, NULL, &res) != 0 ||
+		    strcmp(res.text, prompt) != 0)
+			return (void *)-1;
+		kvc_result_clear(&res);
+		if (kvc_tokenize(client, &in, 0, ids, 64) != (int)in.n ||
+		    ids[3] != (uint8_t)prompt[3])
+			return (void *)-2;
+		if (kvc_ping(client, 5 * SECOND_NS) != 0)
+			return (void *)-3;
+		if (kvc_stats(client, &stats) != 0 || stats.blocks_total != 100)
+			return (void *)-4;
+		if (n % 16 == 0 && kvc_clients(client, infos, 4) != 300)
+			return (void *)-5;
+	}
+	return (void *)n;
+}
+
+/* A ring in an event loop: @arg tells whether it sleeps there or peeks all the time. */
+static void *streaming(void *arg)
+{
+	struct pollfd p = {.events = POLLIN};
+	const struct kvd_cqe *cqe;
+	struct kvc_ring *ring;
+	struct kvc_input in;
+	char prompt[8][64];
+	long n = 0, rc;
+	int i, finals;
+
+	if (kvc_ring_open(client, &ring, NULL) < 0)
+		return (void *)-1;
+	p.fd = kvc_ring_event_fd(ring);
+	while (!stopped()) {
+		struct got got[8] = {0};
+
+		for (i = 0; i < 8; i++) {
+			snprintf(prompt[i], sizeof(prompt[i]), "%sround %ld, number %d",
+				 i % 4 ? "" : "slow ", n, i);
+			in = kvc_text(prompt[i], strlen(prompt[i]));
+			kvc_prep_generate(next(ring, (uint64_t)i), &in, NULL);
+		}
+		if (kvc_ring_submit(ring) != 8)
+			return (void *)-2;
+		for (finals = 0; finals < 8;) {
+			if (arg && poll(&p, 1, 10000) != 1)
+				return (void *)-3;
+			if (arg)
+				kvc_ring_event_ack(ring);
+			while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
+				finals += !(cqe->flags & KVD_CQE_MORE);
+				take(got, cqe);
+				kvc_ring_cqe_seen(ring);
+			}
+			if (rc != -EAGAIN)
+				return (void *)-4;
+		}
+		for (i = 0; i < 8; i++)
+			if (got[i].finals != 1 || strcmp(got[i].text, prompt[i]) != 0)
+				return (void *)-5;
+		n += 8;
+	}
+	kvc_ring_close(ring);
+	return (void *)n;
+}
+
+START_TEST(threads_survive_many_restarts)
+{
+	struct kvd_server_info info;
+	pthread_t t[5];
+	unsigned seed = 3;
+	long total = 0;
+	void *ret;
+	int i;
+
+	start((struct fake_daemon){.restart = way(_i)}, 10 * SECOND_NS);
+	stop = false;
+	for (i = 0; i < 5; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, i < 3 ? blocking : streaming,
+						(void *)(uintptr_t)(i % 2)),
+				 0);
+	for (i = 0; i < 40; i++) {
+		usleep((useconds_t)rand_r(&seed) % 200000);
+		kill(fake.pid, SIGUSR1);
+	}
+	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+	for (i = 0; i < 5; i++) {
+		pthread_join(t[i], &ret);
+		ck_assert_msg((long)ret > 0, "thread %d ended with %ld: %s", i, (long)ret,
+			      kvc_errmsg());
+		total += (long)ret;
+	}
+	ck_assert_int_eq(kvc_ping(client, 5 * SECOND_NS), 0);
+	kvc_get_server_info(client, &info);
+	ck_assert_uint_gt(info.generation, 20);
+	ck_assert_int_gt(total, 20);
+	finish();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("restart");
+	TCase *t = tcase_create("fake daemon");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	/* 0: the connection ends; 1: it is kept. */
+	tcase_add_loop_test(t, all_is_answered_once, 0, 2);
+	tcase_add_loop_test(t, small_queues_are_filled_again, 0, 2);
+	tcase_add_loop_test(t, another_answer_is_noticed, 0, 2);
+	tcase_add_loop_test(t, cancel_deadline_and_fork, 0, 2);
+	tcase_add_loop_test(t, a_killer_is_given_up, 0, 2);
+	/* 0: waiting; 1: in an event loop. */
+	tcase_add_loop_test(t, nobody_comes_back, 0, 2);
+	tcase_add_loop_test(t, threads_survive_many_restarts, 0, 2);
+	suite_add_tcase(s, t);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
