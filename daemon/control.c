@@ -32,6 +32,8 @@ static uint64_t control_features(const struct session *session)
 	}
 	if (session->admin)
 		features |= KVD_FEATURE_ADMIN;
+	if (session->stored)
+		features |= KVD_FEATURE_KEEP;
 	return features;
 }
 
@@ -44,7 +46,11 @@ static void control_hello(struct session *session, const struct proto_request *r
 {
 	const struct sessions *sessions = session->sessions;
 	const struct config *config = sessions->config;
-	struct kvd_msg_welcome msg = {
+	struct kvd_msg_welcome msg;
+
+	/* A crash before the manager has it ends the connection, which is well. */
+	session_store(session, request->u.hello.features & KVD_FEATURE_KEEP);
+	msg = (struct kvd_msg_welcome){
 		.server =
 			{
 				.version = KVD_ABI_VERSION,

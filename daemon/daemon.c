@@ -289,6 +289,7 @@ static int daemon_start(struct daemon *daemon)
 	const struct config *config = daemon->config;
 	char error[512] = "";
 	struct timespec now;
+	uint32_t n_kept;
 	int r;
 
 	r = fdstore_init(&daemon->fdstore);
@@ -314,7 +315,8 @@ static int daemon_start(struct daemon *daemon)
 		return r;
 	}
 	loop_now_refresh(daemon->loop);
-	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine);
+	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine,
+		      &daemon->fdstore);
 	r = users_init(&daemon->sessions.users, config, error, sizeof(error));
 	if (r) {
 		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s",
@@ -326,6 +328,10 @@ static int daemon_start(struct daemon *daemon)
 	daemon->sessions.generation =
 		(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	loop_set_prepare(daemon->loop, on_prepare, daemon);
+	n_kept = sessions_adopt(&daemon->sessions);
+	if (n_kept)
+		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_CLIENTS_KEPT),
+			  "%u connections were kept over the restart", n_kept);
 	daemon_drop_strangers(daemon);
 	return daemon_listen(daemon);
 }

@@ -33,6 +33,7 @@
 #define MSGID_RLIMIT_SMALL     "ffea88df22e047cca0459196b5016074"
 #define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
 #define MSGID_FORMAT_FAR       "ddeb8a31febf4ec7a29495af4c926894"
+#define MSGID_CLIENTS_KEPT     "e173d392ab20498b89a55cb9a54d821c"
 #define MSGID_FDSTORE_STRANGE  "421ca29679804f0e904cbeff12289e9b"
 #define MSGID_PREFIX_PINNED    "87396f9ca9cd49a98dd01d0ad6c8f562"
 #define MSGID_PREFIX_UNPINNED  "b81fb5ba040040bc83fe3ac397253725"
@@ -63,6 +64,7 @@
 	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
 	X(STEP_STALLED, "a step of the worker makes no progress")                        \
 	X(FORMAT_FAR, "the model's answers suffer from the cache's format")              \
+	X(CLIENTS_KEPT, "connections of clients outlived a restart")                     \
 	X(FDSTORE_STRANGE, "the FD store held descriptors that nobody knows")            \
 	X(PREFIX_PINNED, "an administrator pinned a prefix")                             \
 	X(PREFIX_UNPINNED, "an administrator let a pinned prefix go")                    \

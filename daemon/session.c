@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/config.h"
 #include "daemon/control.h"
 #include "daemon/engine.h"
+#include "daemon/fdstore.h"
 #include "daemon/log.h"
 #include "daemon/monitor.h"
 #include "daemon/msgid.h"
@@ -24,12 +26,14 @@
 static void sessions_reap(struct loop_defer *reap);
 
 void sessions_init(struct sessions *sessions, struct loop *loop,
-		   const struct config *config, struct engine *engine)
+		   const struct config *config, struct engine *engine,
+		   struct fdstore *store)
 {
 	*sessions = (struct sessions){
 		.loop = loop,
 		.config = config,
 		.engine = engine,
+		.store = store,
 		.users = {.config = config},
 		.next_id = 1,
 		.started_ns = loop_now(loop),
@@ -117,7 +121,10 @@ static void session_ring_free(struct session_ring *ring)
 		kept_remove(ring, ring->n_kept - 1);
 	ring_watch_forget(ring);
 	loop_io_remove(&ring->doorbell);
-	ring_daemon_deinit(&ring->ring);
+	if (sessions->ending)
+		ring_daemon_leave(&ring->ring);
+	else
+		ring_daemon_deinit(&ring->ring);
 	session_uncharge(ring->session, ring->charged);
 	ring->session->n_rings--;
 	sessions->n_rings--;
@@ -177,6 +184,27 @@ int session_ring_close(struct session *session, uint32_t id)
 
 /* --------------------------------------------------------------- sessions */
 
+static void session_store_name(const struct session *session, char *ret_name)
+{
+	snprintf(ret_name, FDSTORE_NAME_MAX, "%s%llu",
+		 session->by_admin_socket ? FDSTORE_ADMIN : FDSTORE_CLIENT,
+		 (unsigned long long)session->id);
+}
+
+void session_store(struct session *session, bool wanted)
+{
+	struct fdstore *store = session->sessions->store;
+	char name[FDSTORE_NAME_MAX];
+
+	session_store_name(session, name);
+	if (wanted && !session->stored)
+		/* Full or not: what is not kept ends with the daemon, as it always did. */
+		session->stored = store && fdstore_is_there(store) &&
+				  fdstore_push(store, name, session->fd) == 0;
+	else if (!wanted && session->stored)
+		session->stored = fdstore_remove(store, name) != 0;
+}
+
 static void session_free(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
@@ -187,6 +215,11 @@ static void session_free(struct session *session)
 		session_ring_free(ring);
 	}
 	loop_io_remove(&session->io);
+	if (session->stored && !sessions->ending) {
+		/* The duplicate in the store would keep it open for a while. */
+		shutdown(session->fd, SHUT_RDWR);
+		session_store(session, false);
+	}
 	close(session->fd);
 	monitor_forget(session);
 	if (session->prev)
@@ -290,6 +323,34 @@ void session_reply_error(struct session *session, const struct kvd_msg_hdr *requ
 		session_close(session);
 }
 
+/*
+ * A packet of a kept connection before its HELLO: a leftover that the dead daemon did not
+ * read, or of a client that has not seen the notice. Return: whether it is HELLO.
+ */
+static bool session_greets(struct session *session, const void *packet, size_t len)
+{
+	struct kvd_msg_hdr h;
+
+	if (len < sizeof(h)) {
+		session_fault(session, "malformed packet");
+		return false;
+	}
+	memcpy(&h, packet, sizeof(h));
+	if (h.type == KVD_MSG_HELLO) {
+		if (h.tag == session->hello_tag)
+			return true;
+		/* It answers the notice of a daemon between that one and this. */
+		return false;
+	}
+	if (h.len != len || h.flags || !h.tag || h.status)
+		session_fault(session, "malformed packet");
+	else
+		session_reply_error(
+			session, &h, KVD_E_RESTARTED, 0,
+			"kvd restarted; say HELLO with the tag of its notice");
+	return false;
+}
+
 /* One packet. Return: whether there may be more. */
 static bool session_receive(struct session *session)
 {
@@ -313,6 +374,9 @@ static bool session_receive(struct session *session)
 		session_fail(session, (int)len);
 		return false;
 	}
+	if (session->state == SESSION_NEW && session->hello_tag &&
+	    !session_greets(session, packet, (size_t)len))
+		return session->state != SESSION_CLOSING;
 	switch (proto_parse_request(packet, (size_t)len, session->state == SESSION_READY,
 				    &request)) {
 	case PROTO_OK:
@@ -354,6 +418,7 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 		 (unsigned long long)limit);
 	proto_error_init(&msg, KVD_MSG_REJECT, 0, KVD_E_QUOTA, limit, text);
 	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
+	shutdown(fd, SHUT_RDWR); /* the store may have a duplicate */
 	close(fd);
 	log_event(LOG_WARNING,
 		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
@@ -364,7 +429,30 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 						   .uid = cred->uid});
 }
 
-void sessions_accept(struct sessions *sessions, int fd, bool admin)
+/* By rising id; new ones have the highest. */
+static void session_link(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+	struct session *after = sessions->list_tail;
+
+	while (after && after->id > session->id)
+		after = after->prev;
+	session->prev = after;
+	session->next = after ? after->next : sessions->list;
+	if (after)
+		after->next = session;
+	else
+		sessions->list = session;
+	if (session->next)
+		session->next->prev = session;
+	else
+		sessions->list_tail = session;
+	sessions->n_sessions++;
+}
+
+/* A connection becomes a session, or is turned away and closed. @id 0: the next one. */
+static struct session *session_new(struct sessions *sessions, int fd, bool admin,
+				   uint64_t id)
 {
 	const struct config *config = sessions->config;
 	struct session *session;
@@ -376,40 +464,43 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 	if (r) {
 		log_errno(LOG_WARNING, r, "cannot tell who connected; refused");
 		close(fd);
-		return;
+		return NULL;
 	}
 	fdpass_refuse(fd);
 	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
 		sessions_refuse(sessions, fd, &cred, "max_clients",
 				config->daemon.max_clients);
-		return;
+		return NULL;
 	}
 	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
 	if (r == -EDQUOT) {
 		sessions_refuse(sessions, fd, &cred, "max_clients_per_uid",
 				user->max_connections);
-		return;
+		return NULL;
 	}
 	if (r) {
 		log_errno(LOG_WARNING, r, "cannot serve this user; refused");
 		close(fd);
-		return;
+		return NULL;
 	}
 	session = calloc(1, sizeof(*session));
 	if (!session) {
 		user_disconnect(&sessions->users, user);
 		close(fd);
-		return;
+		return NULL;
 	}
 	session->user = user;
 	session->sessions = sessions;
 	session->fd = fd;
 	session->cred = cred;
-	session->id = sessions->next_id++;
+	session->id = id ? id : sessions->next_id;
+	if (session->id >= sessions->next_id)
+		sessions->next_id = session->id + 1;
 	/* A pid of another namespace reads as 0: then each connection is its own. */
 	session->owner =
 		cred.pid > 0 ? (uint64_t)cred.pid : (UINT64_C(1) << 32) + session->id;
 	session->admin = admin || cred.uid == 0 || cred.uid == geteuid();
+	session->by_admin_socket = admin;
 	session->connected_ns = loop_now(sessions->loop);
 	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
 			session_readable);
@@ -418,21 +509,76 @@ void sessions_accept(struct sessions *sessions, int fd, bool admin)
 		user_disconnect(&sessions->users, user);
 		close(fd);
 		free(session);
-		return;
+		return NULL;
 	}
-	session->prev = sessions->list_tail;
-	if (sessions->list_tail)
-		sessions->list_tail->next = session;
-	else
-		sessions->list = session;
-	sessions->list_tail = session;
-	sessions->n_sessions++;
+	session_link(session);
+	return session;
+}
+
+void sessions_accept(struct sessions *sessions, int fd, bool admin)
+{
+	(void)session_new(sessions, fd, admin, 0);
+}
+
+static void session_tell(struct session *session)
+{
+	uint64_t generation = session->sessions->generation;
+	struct kvd_msg_notice msg = {
+		.kind = KVD_NOTICE_RESTARTED,
+		/* Differs from those of the daemons just before. */
+		.hello_tag = (uint32_t)generation ? (uint32_t)generation : 1,
+		.generation = generation,
+	};
+
+	proto_hdr_init(&msg.hdr, KVD_MSG_NOTICE, sizeof(msg), 0, 0);
+	session->hello_tag = msg.hello_tag;
+	/* One that has slept through so many restarts that it does not fit is closed. */
+	if (fdpass_send(session->fd, &msg, sizeof(msg), NULL, 0) < 0)
+		session_close(session);
+}
+
+static uint32_t sessions_adopt_prefix(struct sessions *sessions, const char *prefix,
+				      bool admin)
+{
+	char name[FDSTORE_NAME_MAX], *end;
+	struct session *session;
+	unsigned long long id;
+	uint32_t n = 0;
+	int fd;
+
+	while ((fd = fdstore_take_prefix(sessions->store, prefix, name)) >= 0) {
+		errno = 0;
+		id = strtoull(name + strlen(prefix), &end, 10);
+		session = NULL;
+		if (!errno && !*end && id > 0 && id < UINT64_MAX)
+			session = session_new(sessions, fd, admin, id);
+		else
+			close(fd);
+		if (!session) {
+			fdstore_remove(sessions->store, name);
+			continue;
+		}
+		session->stored = true;
+		session_tell(session);
+		n++;
+	}
+	return n;
+}
+
+uint32_t sessions_adopt(struct sessions *sessions)
+{
+	if (!sessions->store)
+		return 0;
+	/* Administrators first: they count, and none of them is turned away. */
+	return sessions_adopt_prefix(sessions, FDSTORE_ADMIN, true) +
+	       sessions_adopt_prefix(sessions, FDSTORE_CLIENT, false);
 }
 
 void sessions_deinit(struct sessions *sessions)
 {
 	if (!sessions->loop)
 		return;
+	sessions->ending = true;
 	while (sessions->list)
 		session_free(sessions->list);
 	sessions->closing = NULL;

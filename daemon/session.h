@@ -15,6 +15,13 @@
  * and freed by a deferred call, so nobody holds a dangling session. What a client does
  * wrong ends its own session, never more, with one log line.
  *
+ * Where the service manager has an FD store, a connection that asked for it in HELLO
+ * (KVD_FEATURE_KEEP) lies there as client-ID or admin-ID as long as its session lives, and
+ * outlives the daemon. The next one makes it a session in state NEW (sessions_adopt()),
+ * says that it is another one, and waits for HELLO as long as it takes: the client may be
+ * asleep. What a client had is gone; its rings are files that only the dead one could
+ * write.
+ *
  * Identity is the peer's uid and gid as the kernel recorded them at connect; its pid
  * is a label.
  *
@@ -35,6 +42,7 @@
 
 struct config;
 struct engine;
+struct fdstore;
 struct monitor_queue;
 struct op;
 struct sessions;
@@ -83,6 +91,9 @@ struct session_ring {
  * struct session - one connection
  * @owner: label of the client's process, for shared_hit_tokens
  * @admin: may flush everything and see everybody
+ * @by_admin_socket: came by the administrators' socket
+ * @stored: lies in the FD store
+ * @hello_tag: of a kept connection: HELLO must have it; 0: any tag
  */
 struct session {
 	struct session *prev, *next;
@@ -95,6 +106,9 @@ struct session {
 	struct user *user;
 	uint64_t owner;
 	bool admin;
+	bool by_admin_socket;
+	bool stored;
+	uint32_t hello_tag;
 	char name[KVD_NAME_MAX];
 	uint64_t connected_ns;
 	struct session_ring *rings;
@@ -112,6 +126,8 @@ struct session {
 /**
  * struct sessions - all of them
  * @list:    by rising id
+ * @ending:  the daemon stops: what lies in the store stays there, and clients keep what
+ *           their rings hold
  * @warm:    rings that are polled
  * @dirty:   rings whose client may have to be woken
  * @closing: to be freed by the deferred call
@@ -123,6 +139,8 @@ struct sessions {
 	struct loop *loop;
 	const struct config *config;
 	struct engine *engine;
+	struct fdstore *store;
+	bool ending;
 	struct users users;
 	struct session *list, *list_tail;
 	uint32_t n_sessions;
@@ -140,10 +158,12 @@ struct sessions {
 	struct loop_defer reap;
 };
 
+/* @store: NULL: connections are not kept */
 void sessions_init(struct sessions *sessions, struct loop *loop,
-		   const struct config *config, struct engine *engine);
+		   const struct config *config, struct engine *engine,
+		   struct fdstore *store);
 
-/* Ends every session. */
+/* At the end of the daemon: ends every session that is not kept. */
 void sessions_deinit(struct sessions *sessions);
 
 /**
@@ -154,6 +174,15 @@ void sessions_deinit(struct sessions *sessions);
  *         max_connections
  */
 void sessions_accept(struct sessions *sessions, int fd, bool admin);
+
+/*
+ * Take over the connections that a former daemon left in the store, and tell them. To be
+ * called once generation is set, before anybody is accepted. Return: how many.
+ */
+uint32_t sessions_adopt(struct sessions *sessions);
+
+/* HELLO asks whether the connection may be kept. Notes in @session->stored whether it is. */
+void session_store(struct session *session, bool wanted);
 
 /**
  * session_ring_open() - make a ring and watch it

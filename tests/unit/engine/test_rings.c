@@ -32,7 +32,7 @@ static void setup(void)
 	config.daemon.spin_us = 0;
 	ck_assert_int_eq(loop_new(&loop, LOOP_BACKEND_EPOLL), 0);
 	engine = (struct engine){.loop = loop, .config = &config};
-	sessions_init(&sessions, loop, &config, &engine);
+	sessions_init(&sessions, loop, &config, &engine, NULL);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
 	peer = pair[1];
 	sessions_accept(&sessions, pair[0], false);
