@@ -20,7 +20,6 @@
 
 static struct fake_daemon fake;
 static struct kvc_client *client;
-static int64_t reconnect_ns = -1;
 
 static struct kvc_client *connect_fake(void)
 {
@@ -29,7 +28,7 @@ static struct kvc_client *connect_fake(void)
 	int rc;
 
 	o.socket_path = fake.path;
-	o.reconnect_ns = reconnect_ns;
+	o.reconnect_ns = -1;
 	rc = kvc_connect(&c, &o);
 	ck_assert_msg(rc == 0, "%d %s", rc, kvc_errmsg());
 	return c;
