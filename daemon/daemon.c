@@ -243,17 +243,37 @@ static int daemon_check_memory(const struct config *config)
 	return -ENOMEM;
 }
 
+/* What the service manager handed over, before anything is closed. */
+static int daemon_take_descriptors(struct daemon *daemon)
+{
+	struct listener *listener = &daemon->listener;
+	int r = listener_take(listener, LISTENER_FD_NAME);
+
+	if (r >= 0) {
+		listener = &daemon->admin;
+		r = listener_take(listener, LISTENER_ADMIN_FD_NAME);
+	}
+	if (r < 0) {
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED), "%s",
+			  listener->error);
+		return r;
+	}
+	r = fdstore_init(&daemon->fdstore);
+	if (r)
+		log_event(LOG_ERR,
+			  LOG_FIELDS(.message_id = MSGID_START_FAILED, .error = r),
+			  "cannot take over descriptors from the service manager");
+	return r;
+}
+
 static int daemon_listen(struct daemon *daemon)
 {
 	struct listener *failed = &daemon->listener;
 	int r;
 
 	r = listener_open(&daemon->listener, daemon->config->daemon.socket);
-	if (!r) {
+	if (!r && daemon->admin.fd >= 0) {
 		failed = &daemon->admin;
-		r = listener_take(&daemon->admin, LISTENER_ADMIN_FD_NAME);
-	}
-	if (r > 0) {
 		fdpass_refuse(daemon->admin.fd);
 		r = listener_start(&daemon->admin, daemon->loop, on_accept_admin);
 	}
@@ -292,13 +312,9 @@ static int daemon_start(struct daemon *daemon)
 	uint32_t n_kept;
 	int r;
 
-	r = fdstore_init(&daemon->fdstore);
-	if (r) {
-		log_event(LOG_ERR,
-			  LOG_FIELDS(.message_id = MSGID_START_FAILED, .error = r),
-			  "cannot take over descriptors from the service manager");
+	r = daemon_take_descriptors(daemon);
+	if (r)
 		return r;
-	}
 	/* Before there are threads: it forks. */
 	daemon_check_sandbox();
 	daemon_check_files(config);
@@ -308,7 +324,8 @@ static int daemon_start(struct daemon *daemon)
 	r = daemon_start_loop(daemon);
 	if (r)
 		return r;
-	r = engine_init(&daemon->engine, daemon->loop, config, error, sizeof(error));
+	r = engine_init(&daemon->engine, daemon->loop, config, &daemon->fdstore, error,
+			sizeof(error));
 	if (r) {
 		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_MODEL_BAD), "%s",
 			  *error ? error : strerror(-r));
@@ -323,10 +340,12 @@ static int daemon_start(struct daemon *daemon)
 			  error);
 		return r;
 	}
-	/* Rises with each start as long as the clock does; a warm restart will keep count. */
+	/* A kept pool counts its daemons; else it rises as long as the clock does. */
 	clock_gettime(CLOCK_REALTIME, &now);
-	daemon->sessions.generation =
-		(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	daemon->sessions.generation = daemon->engine.keep.generation;
+	if (!daemon->sessions.generation)
+		daemon->sessions.generation =
+			(uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	loop_set_prepare(daemon->loop, on_prepare, daemon);
 	n_kept = sessions_adopt(&daemon->sessions);
 	if (n_kept)
@@ -394,6 +413,7 @@ int daemon_run(struct daemon *daemon)
 		daemon->engine.model
 			? daemon->engine.info.name
 			: "no model: kvctl model fetch, or [model] path in kvd.conf");
+	engine_keep_succeed(&daemon->engine.keep);
 	r = loop_run(daemon->loop);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "the event loop failed");

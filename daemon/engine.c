@@ -208,6 +208,15 @@ static void engine_arm_deadline(struct engine *engine)
 		log_errno(LOG_WARNING, -ENOMEM, "cannot watch deadlines");
 }
 
+/* Blocks of completed steps, while the worker computes or nothing is to be done. */
+static void engine_save(struct loop_defer *save)
+{
+	struct engine *engine = container_of(save, struct engine, save);
+
+	if (engine_keep_save(&engine->keep, &engine->index))
+		loop_defer(engine->loop, &engine->save, engine_save);
+}
+
 static void engine_step(struct loop_defer *kick)
 {
 	struct engine *engine = container_of(kick, struct engine, kick);
@@ -222,6 +231,8 @@ static void engine_step(struct loop_defer *kick)
 	/* A plan without rows may have given up on a request. */
 	engine_drain_events(engine);
 	engine_arm_deadline(engine);
+	if (engine->keep.map)
+		loop_defer(engine->loop, &engine->save, engine_save);
 }
 
 void engine_kick(struct engine *engine)
@@ -449,14 +460,17 @@ void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
 }
 
 int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
-		char *error, size_t error_size)
+		struct fdstore *fdstore, char *error, size_t error_size)
 {
 	struct plan_caps caps;
 	int r;
 
-	*engine = (struct engine){.loop = loop, .config = config};
-	if (!*config->model.path)
+	*engine = (struct engine){.loop = loop, .config = config, .fdstore = fdstore};
+	if (!*config->model.path) {
+		if (fdstore)
+			engine_keep_discard(fdstore);
 		return 0;
+	}
 	r = engine_model_load(engine, error, error_size);
 	if (r)
 		return r;
@@ -491,6 +505,7 @@ void engine_deinit(struct engine *engine)
 	if (!engine->loop)
 		return;
 	loop_defer_cancel(&engine->kick);
+	loop_defer_cancel(&engine->save);
 	loop_timer_stop(&engine->deadline);
 	loop_io_remove(&engine->worker_io);
 	worker_deinit(&engine->worker);

@@ -24,6 +24,7 @@
 
 #include "daemon/cache/block.h"
 #include "daemon/cache/prefix.h"
+#include "daemon/engine_keep.h"
 #include "daemon/loop.h"
 #include "daemon/model/tokenizer.h"
 #include "daemon/sched/plan.h"
@@ -40,6 +41,8 @@ struct request_desc;
  * struct engine - see above
  * @model:  what engine_model.c loaded; NULL without a model
  * @info:   what WELCOME says of it
+ * @keep:   what of it outlives the process
+ * @fdstore: where that is kept
  * @tokenizer, @chat: of the model; NULL where it has none that kvd knows
  * @n_completed, @n_failed, @n_cancelled: operations that named the model, since start
  */
@@ -52,12 +55,15 @@ struct engine {
 	const struct chat_template *chat;
 	struct block_pool pool;
 	struct prefix_index index;
+	struct engine_keep keep;
+	struct fdstore *fdstore;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;
 	struct worker worker;
 	struct loop_io worker_io;
 	struct loop_defer kick;
+	struct loop_defer save;
 	struct loop_timer deadline;
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
@@ -67,12 +73,14 @@ struct engine {
 
 /**
  * engine_init() - load the model that the configuration names
+ * @fdstore: where the pool is kept for the next daemon and comes from; outlives the engine;
+ *	NULL: nowhere
  * @error: [error_size] one line that says what is wrong and how to mend it
  *
  * Return: 0; -errno with @error filled. engine_deinit() is right after both.
  */
 int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
-		char *error, size_t error_size);
+		struct fdstore *fdstore, char *error, size_t error_size);
 
 /* Waits for the step in flight. No operation may be left. Idempotent. */
 void engine_deinit(struct engine *engine);

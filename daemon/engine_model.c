@@ -185,8 +185,9 @@ static int open_text(struct engine *engine, struct engine_model *m,
 	return 0;
 }
 
-static int open_pool(struct engine *engine, struct engine_model *m, char *error,
-		     size_t size)
+/* Who holds which block; the memory is the backend's and comes later. */
+static int open_blocks(struct engine *engine, struct engine_model *m, char *error,
+		       size_t size)
 {
 	const struct config *config = engine->config;
 	uint64_t n_blocks;
@@ -209,15 +210,6 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 	/* one for each sequence that may run, as the scheduler hands them out */
 	if (kv_layout_needs_tail(&m->layout))
 		m->n_tails = config->scheduler.max_num_seqs;
-	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, m->n_tails, -1, 0,
-				  &m->pool);
-	if (r)
-		return fail(error, size, r,
-			    m->n_tails ? "cannot get the memory of [cache] "
-					 "kv_cache_memory, and of one open block for "
-					 "each of [scheduler] max_num_seqs"
-				       : "cannot get the memory of [cache] "
-					 "kv_cache_memory");
 	r = block_pool_init(&engine->pool, m->n_blocks, &evict_adaptive);
 	if (r)
 		return fail(error, size, r, "cannot make the block pool");
@@ -249,6 +241,37 @@ static int open_index(struct engine *engine, struct engine_model *m, char *error
 		return fail(error, size, r, "cannot make the prefix index");
 	engine->have_index = true;
 	return 0;
+}
+
+/* The memory of the blocks, and what a former daemon left in it. */
+static int open_pool(struct engine *engine, struct engine_model *m, char *error,
+		     size_t size)
+{
+	struct image_model model = {
+		.base = engine->index.keyer.base,
+		.k_format = kv_format_name(m->layout.k_format),
+		.v_format = kv_format_name(m->layout.v_format),
+		.backend = m->props.variant,
+		.block_bytes = m->layout.block_bytes,
+		.n_blocks = m->n_blocks,
+		.block_tokens = m->layout.block_tokens,
+	};
+	int r;
+
+	memcpy(model.fingerprint, m->llama.fingerprint, sizeof(model.fingerprint));
+	engine_keep_open(&engine->keep, engine->fdstore, &model);
+	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, m->n_tails,
+				  engine->keep.pool_fd, 0, &m->pool);
+	if (r)
+		return fail(error, size, r,
+			    m->n_tails ? "cannot get the memory of [cache] "
+					 "kv_cache_memory, and of one open block for "
+					 "each of [scheduler] max_num_seqs"
+				       : "cannot get the memory of [cache] "
+					 "kv_cache_memory");
+	r = engine_keep_restore(&engine->keep, &engine->index, &model,
+				m->backend->pool_base(m->pool));
+	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
 }
 
 static uint32_t min_nonzero(uint32_t limit, uint32_t value)
@@ -381,9 +404,11 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 		r = -EINVAL;
 	}
 	if (!r)
-		r = open_pool(engine, m, error, size);
+		r = open_blocks(engine, m, error, size);
 	if (!r)
 		r = open_index(engine, m, error, size);
+	if (!r)
+		r = open_pool(engine, m, error, size);
 	if (r)
 		return r;
 	name_model(engine, gguf);
@@ -429,6 +454,7 @@ void engine_model_unload(struct engine *engine)
 		return;
 	sched_free(engine->sched);
 	engine->sched = NULL;
+	engine_keep_close(&engine->keep, engine->have_index ? &engine->index : NULL);
 	if (engine->have_index)
 		prefix_deinit(&engine->index);
 	if (engine->have_pool)

@@ -162,6 +162,9 @@ int fdstore_remove(struct fdstore *store, const char *name)
 
 	if (!name_is_good(name))
 		return -EINVAL;
+	for (uint32_t i = 0; i < store->n_entries; i++)
+		if (store->entries[i].fd >= 0 && !strcmp(store->entries[i].name, name))
+			close(entry_take(&store->entries[i]));
 	r = sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 	if (r < 0)
 		return r;

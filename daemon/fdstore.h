@@ -122,7 +122,7 @@ uint32_t fdstore_drop(struct fdstore *store, char *ret_name);
 int fdstore_push(struct fdstore *store, const char *name, int fd);
 
 /* The store forgets what lies there by this name, whoever pushed it: a former daemon, too.
- * Return: 0 or -errno. */
+ * What came back by it and was not taken is closed. Return: 0 or -errno. */
 int fdstore_remove(struct fdstore *store, const char *name);
 
 /**

@@ -196,10 +196,10 @@ static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
 int listener_open(struct listener *listener, const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int r = listener_take(listener, LISTENER_FD_NAME);
+	int r;
 
-	if (r != 0)
-		return r < 0 ? r : 0;
+	if (listener->fd >= 0)
+		return 0;
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return fail(listener, -ENAMETOOLONG,
 			    "socket path is longer than %zu bytes",

@@ -45,22 +45,23 @@ void listener_init(struct listener *listener);
  * @listener: initialised
  * @name: FileDescriptorName= of its socket unit
  *
- * Return: 1; 0 if there is none of this name; -errno as listener_open(), with
- * listener->error filled.
+ * Before any of what was handed over is closed: libsystemd looks at all of them. One that is
+ * not what it should be is an error, so that a mistake in kvd.socket is seen.
+ *
+ * Return: 1; 0 if there is none of this name; -errno with listener->error filled: -ENOTSOCK
+ * or -EPROTOTYPE: wrong kind of descriptor; -EEXIST: two of them.
  */
 int listener_take(struct listener *listener, const char *name);
 
 /**
  * listener_open() - get the listening socket
- * @listener: initialised
+ * @listener: initialised; what listener_take() found stays
  * @path: where to make it if none was handed over; at most 107 bytes; its folder exists
  *
- * A descriptor that was handed over but is not what it should be is an error, so that a
- * mistake in kvd.socket is seen. The new socket has mode 0660 and LISTENER_BACKLOG.
+ * The new socket has mode 0660 and LISTENER_BACKLOG.
  *
  * Return: 0; on failure -errno with listener->error filled: -EADDRINUSE (another daemon
- * serves there), -ENOTSOCK or -EPROTOTYPE (wrong kind of activated descriptor),
- * -ENAMETOOLONG, -EEXIST (a file that is no socket is in the way), -ENOENT, -EACCES, ...
+ * serves there), -ENAMETOOLONG, -EEXIST (a file that is no socket is in the way), -ENOENT, -EACCES, ...
  */
 int listener_open(struct listener *listener, const char *path);
 

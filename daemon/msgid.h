@@ -34,6 +34,9 @@
 #define MSGID_STEP_STALLED     "9c14281a5bbd4e3ca17e9a23bb102c8e"
 #define MSGID_FORMAT_FAR       "ddeb8a31febf4ec7a29495af4c926894"
 #define MSGID_CLIENTS_KEPT     "e173d392ab20498b89a55cb9a54d821c"
+#define MSGID_WARM_START       "2103b159a0464c35866dd0fbbb5e0ec9"
+#define MSGID_COLD_START       "13990343a3d54dfe90c81e26a4c2b46f"
+#define MSGID_BLOCKS_DAMAGED   "e1071a44d278475c878f8fa4567a2fe9"
 #define MSGID_FDSTORE_STRANGE  "421ca29679804f0e904cbeff12289e9b"
 #define MSGID_PREFIX_PINNED    "87396f9ca9cd49a98dd01d0ad6c8f562"
 #define MSGID_PREFIX_UNPINNED  "b81fb5ba040040bc83fe3ac397253725"
@@ -64,6 +67,9 @@
 	X(RLIMIT_SMALL, "a resource limit is smaller than it should be")                 \
 	X(STEP_STALLED, "a step of the worker makes no progress")                        \
 	X(FORMAT_FAR, "the model's answers suffer from the cache's format")              \
+	X(WARM_START, "the cache of the former daemon is used again")                    \
+	X(COLD_START, "the cache of the former daemon is dropped, or will be")           \
+	X(BLOCKS_DAMAGED, "blocks that came back were damaged")                          \
 	X(CLIENTS_KEPT, "connections of clients outlived a restart")                     \
 	X(FDSTORE_STRANGE, "the FD store held descriptors that nobody knows")            \
 	X(PREFIX_PINNED, "an administrator pinned a prefix")                             \

@@ -72,13 +72,15 @@ int block_pool_take(struct block_pool *pool, uint32_t domain, uint64_t owner,
 	pool->n_free--;
 	pool->n_active++;
 
-	zero = b->tainted || (b->domain != domain && b->domain != BLOCK_DOMAIN_ZERO);
+	zero = b->tainted || b->kept ||
+	       (b->domain != domain && b->domain != BLOCK_DOMAIN_ZERO);
 	b->state = BLOCK_ACTIVE;
 	b->refs = 1;
 	b->generation++;
 	b->domain = domain;
 	b->owner = owner;
 	b->tainted = false;
+	b->kept = false;
 	*ret_id = id;
 	return zero ? BLOCK_NEEDS_ZERO : 0;
 }
@@ -182,6 +184,45 @@ void block_pool_taint(struct block_pool *pool, uint32_t id)
 
 	assert(!b->indexed);
 	b->tainted = true;
+}
+
+void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
+		       uint32_t generation)
+{
+	struct block *b = pool_block(pool, id);
+
+	assert(b->state == BLOCK_FREE);
+	b->state = BLOCK_CACHED;
+	b->indexed = true;
+	b->domain = domain;
+	b->generation = generation;
+	b->owner = 0;
+	b->kept = true;
+	pool->n_free--;
+	pool->n_cached++;
+	evict_insert(&pool->evict, id);
+}
+
+void block_pool_distrust(struct block_pool *pool, uint32_t id, uint32_t generation)
+{
+	struct block *b = pool_block(pool, id);
+
+	assert(b->state == BLOCK_FREE);
+	b->generation = generation;
+	b->kept = true;
+}
+
+void block_pool_relist(struct block_pool *pool)
+{
+	uint32_t *at = &pool->free_head;
+
+	for (uint32_t i = 0; i < pool->n_blocks; i++) {
+		if (pool->blocks[i].state != BLOCK_FREE)
+			continue;
+		*at = i;
+		at = &pool->blocks[i].next_free;
+	}
+	*at = BLOCK_NONE;
 }
 
 static bool block_valid(const struct block_pool *pool, uint32_t id)

@@ -66,6 +66,8 @@ enum {
  * @state: enum block_state
  * @indexed: the prefix index can find it
  * @tainted: its bytes are unknown (a step failed); it is zeroed whoever takes it
+ * @kept: its bytes are older than this process, to which domains may have other numbers;
+ *	likewise
  */
 struct block {
 	uint32_t refs;
@@ -77,6 +79,7 @@ struct block {
 	uint8_t state;
 	bool indexed;
 	bool tainted;
+	bool kept;
 };
 
 /**
@@ -139,6 +142,18 @@ void block_pool_clear_indexed(struct block_pool *pool, uint32_t id);
 
 /* Whose bytes an indexed block holds is decided anew. For prefix_admin.c. */
 void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain);
+
+/*
+ * A pool that outlives its process, right after block_pool_init(); for prefix_image.c. First
+ * each block is one or the other, a child before its parent, then the free list is made anew.
+ *
+ *   revive     becomes cached and a candidate of eviction, with the domain and life it had
+ *   distrust   stays free; its bytes are anybody's, and it is zeroed whoever takes it
+ */
+void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
+		       uint32_t generation);
+void block_pool_distrust(struct block_pool *pool, uint32_t id, uint32_t generation);
+void block_pool_relist(struct block_pool *pool);
 
 /* The step that was to write it failed: its bytes count as another domain's. */
 void block_pool_taint(struct block_pool *pool, uint32_t id);

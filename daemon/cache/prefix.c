@@ -37,7 +37,7 @@ static uint64_t mix_tokens(uint64_t h, const int32_t *tokens, uint32_t n)
 }
 
 /* Bits by which the eviction remembers a block. */
-static uint64_t node_bits(const struct prefix_index *index, uint32_t id)
+uint64_t node_bits(const struct prefix_index *index, uint32_t id)
 {
 	const struct prefix_node *node = &index->nodes[id];
 	uint64_t bits;
@@ -157,8 +157,7 @@ const struct prefix_key *prefix_chain_key(struct prefix_index *index,
 	return &chain->keys[i];
 }
 
-static uint32_t *key_bucket(const struct prefix_index *index,
-			    const struct prefix_key *key)
+uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key)
 {
 	uint32_t hash;
 
@@ -217,10 +216,10 @@ static uint32_t find_public(struct prefix_index *index, const int32_t *tokens,
 					       : &index->nodes[parent].key,
 			  tokens, &key) < 0)
 		return BLOCK_NONE;
-	for (uint32_t id = *key_bucket(index, &key); id != BLOCK_NONE;
+	for (uint32_t id = *node_bucket(index, &key); id != BLOCK_NONE;
 	     id = index->nodes[id].next)
 		if (node_matches(index, id, &chain, &key, tokens, parent))
-			return id;
+			return node_verify(index, id) ? id : BLOCK_NONE;
 	return BLOCK_NONE;
 }
 
@@ -241,10 +240,10 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 	if (!key)
 		return BLOCK_NONE;
 	tokens += (size_t)i * index->block_tokens;
-	for (uint32_t id = *key_bucket(index, key); id != BLOCK_NONE;
+	for (uint32_t id = *node_bucket(index, key); id != BLOCK_NONE;
 	     id = index->nodes[id].next)
 		if (node_matches(index, id, chain, key, tokens, parent))
-			return id;
+			return node_verify(index, id) ? id : BLOCK_NONE;
 	return BLOCK_NONE;
 }
 
@@ -257,6 +256,8 @@ uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
 		return id;
 	block_pool_ref(index->pool, id);
 	evict_touch(&index->pool->evict, id);
+	if (index->image)
+		image_use(index->image, id, true);
 	index->counters.hit_tokens += index->block_tokens;
 	if (block_pool_get(index->pool, id)->owner != chain->owner)
 		index->counters.shared_hit_tokens += index->block_tokens;
@@ -280,7 +281,7 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 static void key_add(struct prefix_index *index, uint32_t id)
 {
 	struct prefix_node *node = &index->nodes[id];
-	uint32_t *bucket = key_bucket(index, &node->key);
+	uint32_t *bucket = node_bucket(index, &node->key);
 
 	node->next = *bucket;
 	node->prev = BLOCK_NONE;
@@ -296,7 +297,7 @@ static void key_remove(struct prefix_index *index, uint32_t id)
 	if (node->prev != BLOCK_NONE)
 		index->nodes[node->prev].next = node->next;
 	else
-		*key_bucket(index, &node->key) = node->next;
+		*node_bucket(index, &node->key) = node->next;
 	if (node->next != BLOCK_NONE)
 		index->nodes[node->next].prev = node->prev;
 }
@@ -337,6 +338,15 @@ void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_k
 	head_add(index, id);
 }
 
+void node_link(struct prefix_index *index, uint32_t id)
+{
+	key_add(index, id);
+	head_add(index, id);
+	if (index->nodes[id].parent != BLOCK_NONE)
+		index->nodes[index->nodes[id].parent].n_children++;
+	index->n_nodes++;
+}
+
 /* Leading tokens that two blocks have in common, of @n. */
 static uint32_t n_common(const int32_t *a, const int32_t *b, uint32_t n)
 {
@@ -373,6 +383,10 @@ uint32_t prefix_find_rows(struct prefix_index *index, const struct prefix_chain 
 			best = id;
 		}
 	}
+	if (best != BLOCK_NONE && !node_verify(index, best)) {
+		*ret_rows = 0;
+		return BLOCK_NONE;
+	}
 	return best;
 }
 
@@ -381,6 +395,8 @@ void prefix_acquire_rows(struct prefix_index *index, const struct prefix_chain *
 {
 	block_pool_ref(index->pool, id);
 	evict_touch(&index->pool->evict, id);
+	if (index->image)
+		image_use(index->image, id, true);
 	index->counters.hit_tokens += n_rows;
 	if (block_pool_get(index->pool, id)->owner != chain->owner)
 		index->counters.shared_hit_tokens += n_rows;
@@ -447,6 +463,10 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 	key_add(index, id);
 	evict_admit(&index->pool->evict, id, node_bits(index, id));
 	index->counters.published_blocks++;
+	if (index->image) {
+		image_use(index->image, id, false);
+		image_put_pending(index->image, id);
+	}
 	return 0;
 }
 
@@ -487,6 +507,8 @@ void node_unlink(struct prefix_index *index, uint32_t id)
 	struct prefix_node *node = &index->nodes[id];
 
 	assert(!node->held);
+	if (index->image)
+		image_clear(index->image, id);
 	if (!node_is_open(index, id))
 		key_remove(index, id);
 	head_remove(index, id);
@@ -533,7 +555,7 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 	const struct block *parent;
 
 	if (!b->indexed || (node->held && !b->pins) || !node->n_rows ||
-	    node->n_rows > index->block_tokens ||
+	    (node->unverified && b->refs) || node->n_rows > index->block_tokens ||
 	    (node_is_open(index, id) && node->n_children))
 		return false;
 	if (node->parent == BLOCK_NONE)
@@ -560,7 +582,7 @@ static bool buckets_valid(const struct prefix_index *index, uint32_t i, uint32_t
 	     prev = id, id = index->nodes[id].next)
 		if (id >= n_blocks || index->nodes[id].prev != prev ||
 		    node_is_open(index, id) ||
-		    key_bucket(index, &index->nodes[id].key) != &index->buckets[i] ||
+		    node_bucket(index, &index->nodes[id].key) != &index->buckets[i] ||
 		    (*n_keys)++ > n_blocks)
 			return false;
 	prev = BLOCK_NONE;

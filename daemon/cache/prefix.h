@@ -44,11 +44,20 @@
  * in its own domain: what hangs below a public block belongs to who computed it, and
  * nobody else finds it. Making a prefix public moves its nodes; no byte is computed again.
  * (prefix_admin.c)
+ *
+ * An index with an image (image.h) writes down the full blocks that it publishes, and is
+ * rebuilt from it by a later process. A block that came back is believed when it is found
+ * for the first time and its bytes have the right checksum; until then nobody holds it, nor
+ * what hangs below it. When they have not, it goes with all below it, and the request
+ * computes. Whoever takes such a block later has it zeroed: the number of a domain may mean
+ * another by then. Open blocks are not written down, since their bytes change under their
+ * record: a later process computes those rows again. (prefix_image.c)
  */
 #ifndef KVD_CACHE_PREFIX_H
 #define KVD_CACHE_PREFIX_H
 
 #include "daemon/cache/block.h"
+#include "daemon/cache/image.h"
 #include "daemon/cache/key.h"
 
 #include <stdbool.h>
@@ -73,7 +82,9 @@ enum {
  * @next, @prev: neighbours in the bucket of the key, BLOCK_NONE at the ends
  * @head_next, @head_prev: the same in the bucket of the head
  * @held: an administrator holds the prefix that ends here
- * @mark: what the flush in hand does with it
+ * @unverified: a former process computed it, and its bytes were not compared with their
+ *	checksum yet
+ * @mark: what the flush or the rebuilding in hand does with it
  */
 struct prefix_node {
 	struct prefix_key key;
@@ -86,6 +97,7 @@ struct prefix_node {
 	uint32_t head_next;
 	uint32_t head_prev;
 	bool held;
+	bool unverified;
 	uint8_t mark;
 };
 
@@ -129,6 +141,7 @@ struct prefix_memo {
  * @n_public: nodes of public blocks
  * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
  * @heads: [n_buckets] the same by head: root, parent and first token
+ * @image: where published blocks are written down, or NULL
  */
 struct prefix_index {
 	struct block_pool *pool;
@@ -145,6 +158,7 @@ struct prefix_index {
 	uint32_t n_public;
 	struct prefix_key public_root;
 	struct prefix_counters counters;
+	struct image *image;
 };
 
 /**
@@ -350,6 +364,48 @@ int prefix_release(struct prefix_index *index, uint32_t id);
  */
 void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
 			struct prefix_flush_result *ret_result);
+
+/**
+ * struct prefix_restored - what came of the records of an image
+ * @restored: blocks that can be found again
+ * @dropped: records that were damaged, or impossible beside the others
+ */
+struct prefix_restored {
+	uint32_t restored;
+	uint32_t dropped;
+};
+
+/**
+ * prefix_restore() - rebuild an index from an image, and go on writing to that
+ * @index: empty, over a pool that is all free and of the same number of blocks
+ * @image: outlives the index
+ * @ret_result: counts
+ *
+ * Blocks without a record become free, to be zeroed by whoever takes them. The order of
+ * eviction is that of their last use; what had been found then is kept longer, as before.
+ *
+ * Return: 0; -ENOMEM: nothing was taken over, and index and pool are as before.
+ */
+int prefix_restore(struct prefix_index *index, struct image *image,
+		   struct prefix_restored *ret_result);
+
+/**
+ * prefix_save() - write down blocks that were published
+ * @index: index
+ * @max_blocks: how many at most, each of which is read whole
+ *
+ * Return: how many are left to be written.
+ */
+uint32_t prefix_save(struct prefix_index *index, uint32_t max_blocks);
+
+/**
+ * prefix_drop() - a block is not what it should be: it goes, with all that hang below it
+ * @index: index
+ * @id: indexed; nobody holds it or any of those, but pins and holds of administrators
+ *
+ * Return: number of blocks that went.
+ */
+uint32_t prefix_drop(struct prefix_index *index, uint32_t id);
 
 /* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);

@@ -37,6 +37,7 @@ static int make_block_public(struct prefix_index *index, uint32_t id)
 	node_set_key(index, id, &index->public_root, &key);
 	block_pool_set_domain(index->pool, id, PREFIX_DOMAIN_PUBLIC);
 	index->n_public++;
+	node_rewrite(index, id);
 	return 0;
 }
 
@@ -77,6 +78,7 @@ int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
 	if (!r && !index->nodes[id].held) {
 		index->nodes[id].held = true;
 		prefix_pin(index, id);
+		node_rewrite(index, id);
 	}
 	return r;
 }
@@ -87,6 +89,7 @@ int prefix_release(struct prefix_index *index, uint32_t id)
 		return -ENOENT;
 	index->nodes[id].held = false;
 	prefix_unpin(index, id);
+	node_rewrite(index, id);
 	return 0;
 }
 
@@ -232,4 +235,18 @@ void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
 			break;
 		id = parent;
 	}
+}
+
+uint32_t prefix_drop(struct prefix_index *index, uint32_t id)
+{
+	const struct flush below = {.below = id};
+	struct prefix_flush_result r;
+
+	flush_mark(index, &below);
+	for (uint32_t i = 0; i < index->pool->n_blocks; i++)
+		if (block_pool_get(index->pool, i)->indexed && index->nodes[i].held &&
+		    index->nodes[i].mark == MARK_FLUSH)
+			(void)prefix_release(index, i);
+	flush(index, &below, &r);
+	return r.flushed + r.kept_active + r.kept_pinned;
 }

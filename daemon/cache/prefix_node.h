@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside of the prefix index, for prefix.c and prefix_admin.c only: taking nodes out of the
- * table and giving them other keys. Runs on the loop thread. prefix.h says what must hold.
+ * Inside of the prefix index, for prefix.c, prefix_admin.c and prefix_image.c only: putting
+ * nodes into the table, taking them out and giving them other keys. Runs on the loop thread. prefix.h says what must hold.
  */
 #ifndef KVD_CACHE_PREFIX_NODE_H
 #define KVD_CACHE_PREFIX_NODE_H
@@ -18,6 +18,21 @@ int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
 /* The same block is found by another key from now on. */
 void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
 		  const struct prefix_key *key);
+
+/* First block of the chain that a key belongs to. */
+uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key);
+
+/* A full block into the tables, with key, root, parent and tokens set. */
+void node_link(struct prefix_index *index, uint32_t id);
+
+/* Bits by which the eviction remembers a block. */
+uint64_t node_bits(const struct prefix_index *index, uint32_t id);
+
+/* The record of a published block says what the node says now; its bytes are the same. */
+void node_rewrite(struct prefix_index *index, uint32_t id);
+
+/* Whether the bytes are as they were. If not, the block has left the index. */
+bool node_verify(struct prefix_index *index, uint32_t id);
 
 /* Out of the table. */
 void node_unlink(struct prefix_index *index, uint32_t id);

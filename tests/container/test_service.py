@@ -141,6 +141,11 @@ def shm():
     return machine.run("ls", "-la", "/dev/shm").out
 
 
+def is_old_news(line):
+    """A key of kvd.service that systemd knows from 254 on, and passes over before."""
+    return TREE_NAME == "bookworm" and "FileDescriptorStorePreserve" in line
+
+
 # --- tests
 
 
@@ -163,12 +168,15 @@ def test_install():
         "drwx------ kvd:kvd /var/cache/kvd"], "folders and sockets")
     done = machine.run("systemd-analyze", "verify", "--man=no", "kvd.service", "kvd.socket",
                        "kvd-admin.socket", "kvd.slice")
-    assert "kvd" not in done.out + done.err, done
+    complaints = [line for line in (done.out + done.err).splitlines()
+                  if "kvd" in line and not is_old_news(line)]
+    equal(complaints, [], "complaints about the units")
     equal(show("Slice"), "kvd.slice", "slice")
     # systemd's own complaints about the units: unknown keys and the like.
     log = machine.sh("journalctl -b --no-pager | grep -iE 'kvd.*(unknown|ignoring|failed)'",
                      status=None).out
-    equal(log, "", "complaints in the journal")
+    equal([line for line in log.splitlines() if not is_old_news(line)], [],
+          "complaints in the journal")
 
 
 def test_without_a_model():

@@ -31,6 +31,8 @@ status=0
 for unit in kvd.service kvd.socket kvd-admin.socket kvd.slice; do
 	systemd-analyze verify --man=no --recursive-errors=no "$work/units/$unit" \
 		>"$work/out" 2>&1 || status=1
+	# Unknown before systemd 254, and meant to be passed over there.
+	sed -i '/FileDescriptorStorePreserve/d' "$work/out"
 	# Units of this machine are none of our business.
 	if grep -F kvd "$work/out"; then
 		status=1

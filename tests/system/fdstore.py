@@ -23,6 +23,7 @@ import socket
 import subprocess
 import threading
 import time
+import traceback
 
 import kvdtest
 from kvdtest import until
@@ -59,8 +60,11 @@ class Manager:
             for level, kind, payload in control:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(payload[:len(payload) - len(payload) % fds.itemsize])
-            with self.lock:
-                self._handle(data.decode(errors="replace").split("\n"), list(fds))
+            try:
+                with self.lock:
+                    self._handle(data.decode(errors="replace").split("\n"), list(fds))
+            except Exception:  # pylint: disable=broad-except
+                traceback.print_exc()  # the next message has to be heard all the same
 
     def _handle(self, lines, fds):
         fields = dict(line.split("=", 1) for line in lines if "=" in line)

@@ -216,8 +216,9 @@ static int take_one_of_two(void)
 	hand_over(2, "kvpool:kvpool");
 	CHECK(fdstore_init(&store) == 0);
 	CHECK(fdstore_take(&store, FDSTORE_POOL) == -EEXIST);
-	CHECK(fdstore_drop(&store, name) == 2);
-	CHECK(strcmp(name, FDSTORE_POOL) == 0);
+	CHECK(fdstore_remove(&store, FDSTORE_POOL) == 0);
+	CHECK(fcntl(3, F_GETFD) == -1 && fcntl(4, F_GETFD) == -1);
+	CHECK(fdstore_drop(&store, name) == 0);
 	fdstore_deinit(&store);
 	return 0;
 }

@@ -229,6 +229,7 @@ END_TEST
 static int activated_child(const int *fds, int n, const char *names)
 {
 	char number[16];
+	int r;
 
 	for (int i = 0; i < n; i++)
 		if (dup2(fds[i], 40 + i) < 0)
@@ -241,6 +242,9 @@ static int activated_child(const int *fds, int n, const char *names)
 	setenv("LISTEN_FDNAMES", names, 1);
 	snprintf(number, sizeof(number), "%d", (int)getpid());
 	setenv("LISTEN_PID", number, 1);
+	r = listener_take(&first, LISTENER_FD_NAME);
+	if (r < 0)
+		return -r;
 	/* The administrators' socket is asked for as well, and there is none. */
 	if (n != 3)
 		return listener_take(&second, LISTENER_ADMIN_FD_NAME)

@@ -72,8 +72,8 @@ static void load(struct engine *engine)
 {
 	char error[512] = "";
 
-	ck_assert_msg(!engine_init(engine, loop, &config, error, sizeof(error)), "%s",
-		      error);
+	ck_assert_msg(!engine_init(engine, loop, &config, NULL, error, sizeof(error)),
+		      "%s", error);
 }
 
 /* Hits of @tokens in @index under the keys of @keys. */

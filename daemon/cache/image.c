@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/cache/image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/cache/block.h"
+
+/* "kvdimage" */
+#define IMAGE_MAGIC UINT64_C(0x6567616d6964766b)
+
+#define HEADER_BYTES 4096
+#define RECORD_ALIGN 64
+
+/* Numbers of more than this can be neither a clock's milliseconds nor a count. */
+#define MAX_GENERATION (UINT64_C(1) << 62)
+
+/**
+ * struct image_header - at the start
+ * @magic: stored last
+ * @check: checksum from @version up to @check
+ * @generation: of the daemon that writes; @attempts: starts with it that did not succeed yet
+ */
+struct image_header {
+	uint64_t magic;
+	uint64_t check;
+	uint32_t version;
+	uint32_t record_bytes;
+	uint32_t n_blocks;
+	uint32_t block_tokens;
+	uint64_t block_bytes;
+	struct prefix_key base;
+	uint8_t fingerprint[32];
+	char k_format[16];
+	char v_format[16];
+	char backend[48];
+	uint64_t end[0];
+	uint64_t generation;
+	uint64_t attempts;
+};
+
+_Static_assert(sizeof(struct image_header) <= HEADER_BYTES, "header fits its page");
+_Static_assert(offsetof(struct image_record, tokens) == 8 * 5 + 2 * PREFIX_KEY_LEN,
+	       "no padding, whose bytes the checksum would read");
+
+static uint64_t header_sum(const struct image_header *h)
+{
+	const size_t from = offsetof(struct image_header, version);
+
+	return XXH3_64bits((const uint8_t *)h + from,
+			   offsetof(struct image_header, end) - from);
+}
+
+static size_t record_bytes(uint32_t block_tokens)
+{
+	size_t bytes = sizeof(struct image_record) + (size_t)block_tokens * 4;
+
+	return (bytes + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
+}
+
+size_t image_bytes(const struct image_model *model)
+{
+	size_t each = record_bytes(model->block_tokens) + sizeof(uint64_t), bytes;
+
+	if (__builtin_mul_overflow(each, (size_t)model->n_blocks, &bytes) ||
+	    __builtin_add_overflow(bytes, (size_t)HEADER_BYTES, &bytes))
+		return 0;
+	return bytes;
+}
+
+static void put_name(char *field, size_t size, const char *name)
+{
+	size_t len = name ? strlen(name) : 0;
+
+	memset(field, 0, size);
+	memcpy(field, name ? name : "", len < size ? len : size);
+}
+
+static void header_fill(struct image_header *h, const struct image_model *model)
+{
+	memset(h, 0, sizeof(*h));
+	h->version = IMAGE_VERSION;
+	h->record_bytes = (uint32_t)record_bytes(model->block_tokens);
+	h->n_blocks = model->n_blocks;
+	h->block_tokens = model->block_tokens;
+	h->block_bytes = model->block_bytes;
+	h->base = model->base;
+	memcpy(h->fingerprint, model->fingerprint, sizeof(h->fingerprint));
+	put_name(h->k_format, sizeof(h->k_format), model->k_format);
+	put_name(h->v_format, sizeof(h->v_format), model->v_format);
+	put_name(h->backend, sizeof(h->backend), model->backend);
+	h->check = header_sum(h);
+}
+
+void image_format(void *map, const struct image_model *model, uint64_t generation)
+{
+	struct image_header *h = map;
+
+	header_fill(h, model);
+	h->generation = generation;
+	h->attempts = 1;
+	__atomic_store_n(&h->magic, IMAGE_MAGIC, __ATOMIC_RELEASE);
+}
+
+int image_check(const void *map, size_t size, const struct image_model *model)
+{
+	const struct image_header *h = map;
+	struct image_header want;
+
+	if (size < HEADER_BYTES || h->magic != IMAGE_MAGIC)
+		return IMAGE_DAMAGED;
+	/* the checksum of another version may cover other fields */
+	if (h->version != IMAGE_VERSION)
+		return IMAGE_OTHER_VERSION;
+	if (h->check != header_sum(h) || h->generation > MAX_GENERATION)
+		return IMAGE_DAMAGED;
+	header_fill(&want, model);
+	if (memcmp(h->k_format, want.k_format, sizeof(want.k_format)) ||
+	    memcmp(h->v_format, want.v_format, sizeof(want.v_format)))
+		return IMAGE_OTHER_FORMAT;
+	if (memcmp(h->backend, want.backend, sizeof(want.backend)))
+		return IMAGE_OTHER_BACKEND;
+	if (memcmp(h->fingerprint, want.fingerprint, sizeof(want.fingerprint)))
+		return IMAGE_OTHER_MODEL;
+	if (h->n_blocks != want.n_blocks || h->block_tokens != want.block_tokens ||
+	    h->block_bytes != want.block_bytes || h->record_bytes != want.record_bytes ||
+	    size != image_bytes(model))
+		return IMAGE_OTHER_SIZE;
+	if (memcmp(&h->base, &want.base, sizeof(want.base)))
+		return IMAGE_OTHER_MODEL;
+	if (h->attempts >= IMAGE_MAX_ATTEMPTS)
+		return IMAGE_CRASHES;
+	return 0;
+}
+
+const char *image_condition_text(int condition)
+{
+	switch (condition) {
+	case IMAGE_DAMAGED:
+		return "what the service manager kept is damaged";
+	case IMAGE_OTHER_VERSION:
+		return "another version of kvd left it";
+	case IMAGE_OTHER_MODEL:
+		return "it is of another model";
+	case IMAGE_OTHER_FORMAT:
+		return "kv_cache_dtype is another";
+	case IMAGE_OTHER_BACKEND:
+		return "it is of another backend";
+	case IMAGE_OTHER_SIZE:
+		return "the cache has another size";
+	case IMAGE_CRASHES:
+		return "the last starts with it failed";
+	default:
+		return "it cannot be used";
+	}
+}
+
+uint64_t image_generation(const void *map)
+{
+	return ((const struct image_header *)map)->generation;
+}
+
+void image_begin(void *map, uint64_t generation)
+{
+	struct image_header *h = map;
+
+	__atomic_store_n(&h->attempts, h->attempts + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&h->generation, generation, __ATOMIC_RELEASE);
+}
+
+void image_succeed(void *map)
+{
+	struct image_header *h = map;
+
+	__atomic_store_n(&h->attempts, 0, __ATOMIC_RELEASE);
+}
+
+int image_init(struct image *image, void *map, const struct image_model *model,
+	       const void *blocks)
+{
+	*image = (struct image){
+		.header = map,
+		.records = (uint8_t *)map + HEADER_BYTES,
+		.blocks = blocks,
+		.block_bytes = model->block_bytes,
+		.record_bytes = record_bytes(model->block_tokens),
+		.n_blocks = model->n_blocks,
+		.block_tokens = model->block_tokens,
+	};
+	image->uses =
+		(void *)(image->records + (size_t)image->n_blocks * image->record_bytes);
+	image->pending = calloc(image->n_blocks, sizeof(*image->pending));
+	image->queued = calloc(image->n_blocks, sizeof(*image->queued));
+	return image->pending && image->queued ? 0 : -ENOMEM;
+}
+
+void image_deinit(struct image *image)
+{
+	free(image->pending);
+	free(image->queued);
+	*image = (struct image){0};
+}
+
+/* Never 0, which means that there is none. */
+static uint64_t record_sum(const struct image *image, uint32_t id)
+{
+	const struct image_record *r = image_record(image, id);
+	uint64_t sum = XXH3_64bits_withSeed((const uint8_t *)r + sizeof(r->commit),
+					    image->record_bytes - sizeof(r->commit), id);
+
+	return sum ? sum : 1;
+}
+
+static uint64_t block_sum(const struct image *image, uint32_t id)
+{
+	return XXH3_64bits(image->blocks + (size_t)id * image->block_bytes,
+			   image->block_bytes);
+}
+
+bool image_is_committed(const struct image *image, uint32_t id)
+{
+	uint64_t commit =
+		__atomic_load_n(&image_record(image, id)->commit, __ATOMIC_ACQUIRE);
+
+	return commit && commit == record_sum(image, id);
+}
+
+void image_clear(struct image *image, uint32_t id)
+{
+	__atomic_store_n(&image_record(image, id)->commit, 0, __ATOMIC_RELAXED);
+	/* nothing that follows, here or in who is told of it, comes before */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+void image_commit(struct image *image, uint32_t id, const struct image_record *fields,
+		  const int32_t *tokens, bool keep_sum)
+{
+	struct image_record *r = image_record(image, id);
+	size_t tokens_bytes = (size_t)image->block_tokens * sizeof(*tokens);
+	uint64_t sum = keep_sum ? r->sum : block_sum(image, id);
+
+	image_clear(image, id);
+	r->sum = sum;
+	r->life = fields->life;
+	r->parent = fields->parent;
+	r->parent_life = fields->parent_life;
+	r->domain = fields->domain;
+	r->flags = fields->flags;
+	r->reserved = 0;
+	r->root = fields->root;
+	r->key = fields->key;
+	memcpy(r->tokens, tokens, tokens_bytes);
+	memset((uint8_t *)r->tokens + tokens_bytes, 0,
+	       image->record_bytes - sizeof(*r) - tokens_bytes);
+	__atomic_store_n(&r->commit, record_sum(image, id), __ATOMIC_RELEASE);
+}
+
+bool image_bytes_match(const struct image *image, uint32_t id)
+{
+	return image_record(image, id)->sum == block_sum(image, id);
+}
+
+void image_put_pending(struct image *image, uint32_t id)
+{
+	if (image->queued[id])
+		return;
+	image->queued[id] = true;
+	image->pending[(image->first_pending + image->n_pending++) % image->n_blocks] =
+		id;
+}
+
+uint32_t image_take_pending(struct image *image)
+{
+	uint32_t id;
+
+	if (!image->n_pending)
+		return BLOCK_NONE;
+	id = image->pending[image->first_pending];
+	image->first_pending = (image->first_pending + 1) % image->n_blocks;
+	image->n_pending--;
+	image->queued[id] = false;
+	return id;
+}

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A daemon that comes again finds its cache: warm, right, or cold for a reason."""
+import json
+import mmap
+import os
+import random
+import signal
+import sys
+import tempfile
+
+import fdstore
+import kvdtest
+import tinygguf
+from fdstore import Kept
+from kvdtest import equal, limit, prose, rounds, until
+
+POOL = {"cache.kv_cache_memory": "96M"}
+KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT)
+
+
+def facts(answer):
+    return answer["tokens"], answer["logprobs"]
+
+
+def ask(d, seed, n_words=150, **more):
+    return d.generate(prose(n_words, seed), tokens=12, logprobs=True, **more)
+
+
+def notes(d, what):
+    return [line for line in d.log().split("\n") if what in line]
+
+
+def idle(d):
+    """All blocks of ended requests are written down: the daemon has nothing else to do."""
+    until(lambda: d.stats()["requests"]["running"] == 0, 10, "an idle daemon")
+    d.stats()
+
+
+@limit(300)
+def test_warm_after_every_end():
+    """kill -9, SIGTERM, abort: the second daemon hits, and says the same to the bit."""
+    for dtype in ("fp16", "int8", "int4"):
+        with Kept({**POOL, "cache.kv_cache_dtype": dtype}) as d:
+            first = ask(d, 1)
+            equal(first["cached_tokens"], 0, "hits of the first")
+            hit = ask(d, 1)
+            generation = d.stats()["generation"]
+            for i, sig in enumerate(KINDS, 1):
+                idle(d)
+                d.restart(sig)
+                stats = d.stats()
+                equal(stats["generation"], generation + i, "generation")
+                assert stats["cache"]["blocks_cached"] > 0, stats["cache"]
+                again = ask(d, 1)
+                equal(facts(again), facts(first), f"{dtype} after {sig.name}")
+                equal(again["cached_tokens"], hit["cached_tokens"], "hits after a restart")
+            equal(len(notes(d, "warm start")), 3, "lines of warm starts")
+            equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+
+
+@limit(300)
+def test_kills_at_random_instants():
+    """Whatever it was doing: warm every time, right every time, even accounts."""
+    rng = random.Random(11)
+    n = rounds(int(os.environ.get("KVD_RESTARTS", "12")))
+    with Kept(POOL) as d:
+        want = {seed: facts(ask(d, seed)) for seed in range(4)}
+        hits = 0
+        for i in range(n):
+            child = d.spawn_generate(prose(400, 100 + i), tokens=64)
+            until(lambda: d.stats()["requests"]["running"] or child.poll() is not None, 10,
+                  "a request that runs")
+            # a prefill of some steps, and blocks that are being written down
+            until(lambda end=rng.random(): rng.random() < 0.2 + end, 10, "a moment")
+            d.restart(signal.SIGKILL)
+            kvdtest.kill(child)
+            assert len(notes(d, "warm start")) == i + 1, d.log()
+            seed = rng.randrange(4)
+            got = ask(d, seed)
+            hits += got["cached_tokens"]
+            equal(facts(got), want[seed], f"answer after kill {i}")
+        print(f"# {n} kills, {hits / n:.0f} tokens found each time")
+        assert hits > 0, "no hit after any restart"
+        equal(notes(d, "were not as they had been left"), [], "damaged blocks")
+
+
+@limit(300)
+def test_damaged_bytes_are_computed_again():
+    """Bytes of the pool that change behind kvd's back: a miss, one line, the right answer."""
+    with Kept(POOL) as d:
+        first = ask(d, 1)
+        other = ask(d, 2)
+        idle(d)
+        equal(d.stop(signal.SIGKILL), -signal.SIGKILL, "exit status")
+        fd = d.manager.file("kvpool")
+        with mmap.mmap(fd, 0) as pool:
+            # one byte in each page that is in use
+            for at in range(0, len(pool), 4096):
+                if pool[at:at + 4096] != bytes(4096):
+                    pool[at + 77] ^= 1
+        os.close(fd)
+        d.start()
+        assert d.stats()["cache"]["blocks_cached"] > 0, "the index came back"
+        again = ask(d, 1)
+        equal(facts(again), facts(first), "the answer")
+        equal(again["cached_tokens"], 0, "hits on damaged blocks")
+        equal(facts(ask(d, 2)), facts(other), "the other answer")
+        lines = notes(d, "were not as they had been left")
+        assert 1 <= len(lines) <= 2, lines
+        assert ask(d, 1)["cached_tokens"] > 0, "computed again, and cached again"
+
+
+@limit(300)
+def test_damaged_image_is_no_crash():
+    """Noise over the image: what is whole is used, or all is dropped; and it always starts."""
+    rng = random.Random(5)
+    with Kept(POOL) as d:
+        first = ask(d, 1)
+        for _ in range(rounds(8)):
+            idle(d)
+            equal(d.stop(signal.SIGKILL), -signal.SIGKILL, "exit status")
+            fd = d.manager.file("kvimage")
+            with mmap.mmap(fd, 0) as image:
+                for _ in range(rng.choice((1, 40, 4000))):
+                    image[rng.randrange(len(image))] = rng.randrange(256)
+            os.close(fd)
+            d.start()
+            equal(facts(ask(d, 1)), facts(first), "the answer")
+        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+
+
+def cold(d, why):
+    """The daemon starts again, cold, says why in one line, and the next start is warm."""
+    before = len(notes(d, "is dropped"))
+    d.start()
+    lines = notes(d, "is dropped")
+    equal(len(lines), before + 1, "lines of cold starts")
+    assert why in lines[-1], lines[-1]
+    equal(d.stats()["cache"]["blocks_cached"], 0, "blocks after a cold start")
+    ask(d, 1)
+    idle(d)
+    warm = len(notes(d, "warm start"))
+    d.restart(signal.SIGKILL)
+    equal(len(notes(d, "warm start")), warm + 1, "the start after")
+    equal(len(notes(d, "is dropped")), before + 1, "lines of cold starts")
+    assert ask(d, 1)["cached_tokens"] > 0, "a hit"
+    d.stop(signal.SIGKILL)
+
+
+@limit(300)
+def test_what_does_not_fit_is_dropped():
+    with Kept(POOL) as d:
+        ask(d, 1)
+        idle(d)
+        d.stop(signal.SIGKILL)
+        d.options["cache.kv_cache_dtype"] = "int8"
+        cold(d, "kv_cache_dtype")
+        d.options["cache.kv_cache_memory"] = "64M"
+        cold(d, "size")
+        d.options["cache.block_size"] = "32"
+        cold(d, "size")
+        # pool without image, and files that could change their size
+        for name in ("kvimage", "kvpool"):
+            with d.manager.lock:
+                entry = next(e for e in d.manager.store if e[0] == name)
+                os.close(entry[1])
+                d.manager.store.remove(entry)
+            cold(d, "damaged")
+        with d.manager.lock:
+            entry = next(e for e in d.manager.store if e[0] == "kvpool")
+            loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+            os.ftruncate(loose, os.fstat(entry[1]).st_size)
+            os.close(entry[1])
+            entry[1] = loose
+        cold(d, "damaged")
+        # two of one name
+        with d.manager.lock:
+            d.manager.store.append(["kvpool", os.memfd_create("two")])
+        cold(d, "damaged")
+        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+        # none at all
+        model, d.model = d.model, ""
+        d.start()
+        assert "no model" in notes(d, "is dropped")[-1], d.log()
+        equal(d.manager.names(), [], "the FD store without a model")
+        d.model = model
+        d.restart()
+        ask(d, 1)
+
+
+@limit(300)
+def test_other_weights():
+    """A model of the same shape and other weights: cold."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        tinygguf.write_model(path, seed=1)
+        with Kept(POOL, model=path) as d:
+            d.restart(signal.SIGKILL)
+            equal(len(notes(d, "warm start")), 1, "warm starts with the same weights")
+            tinygguf.write_model(path, seed=2)
+            d.restart(signal.SIGKILL)
+            assert "another model" in notes(d, "is dropped")[-1], d.log()
+
+
+@limit(300)
+def test_pins_survive():
+    """A public prefix that is held stays so, for others to read."""
+    text = prose(200, 7)
+    with Kept(POOL) as d:
+        d.kvctl("cache", "pin", "--public", "--prefix", text)
+        before = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
+        pinned = d.stats()["cache"]["blocks_pinned"]
+        assert pinned > 0, "nothing is pinned"
+        idle(d)
+        d.restart(signal.SIGKILL)
+        equal(d.stats()["cache"]["blocks_pinned"], pinned, "pinned blocks")
+        after = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
+        keys = ("id", "domain", "tokens", "pins")
+        equal([{k: p.get(k) for k in keys} for p in after],
+              [{k: p.get(k) for k in keys} for p in before], "prefixes")
+        assert d.generate(text, tokens=4)["cached_tokens"] >= 16 * (pinned - 1), "hits"
+        d.kvctl("cache", "unpin", str(before[0]["id"]))
+        equal(d.stats()["cache"]["blocks_pinned"], 0, "pinned blocks at the end")
+
+
+@limit(120)
+def test_crashes_at_the_start_end():
+    """An image with which no start succeeds is given up."""
+    with Kept(POOL) as d:
+        ask(d, 1)
+        idle(d)
+        d.restart(signal.SIGKILL)
+        d.stop(signal.SIGKILL)
+        fd = d.manager.file("kvimage")
+        with mmap.mmap(fd, 0) as image:
+            # starts that did not succeed; a successful one has set it back
+            equal(image[192:200], bytes(8), "failed starts")
+            image[192] = 3
+        os.close(fd)
+        cold(d, "failed")
+
+
+def test_strangers_are_closed():
+    with Kept(POOL, start=False) as d:
+        with d.manager.lock:
+            d.manager.store.append(["odd", os.memfd_create("odd")])
+        d.start()
+        equal(len(notes(d, "names that nobody here knows")), 1, "lines about strangers")
+        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+
+
+def test_no_room_in_the_store():
+    """Too small a store: it serves all the same, and says that it will be cold."""
+    with Kept(POOL, maximum=1) as d:
+        equal(len(notes(d, "will not outlive")), 1, "lines")
+        ask(d, 1)
+        equal(d.manager.names(), [], "the FD store")
+        d.restart(signal.SIGKILL)
+        equal(ask(d, 1)["cached_tokens"], 0, "hits")
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals()))
