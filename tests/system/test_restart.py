@@ -54,7 +54,8 @@ def test_warm_after_every_end():
                 assert stats["cache"]["blocks_cached"] > 0, stats["cache"]
                 again = ask(d, 1)
                 equal(facts(again), facts(first), f"{dtype} after {sig.name}")
-                equal(again["cached_tokens"], hit["cached_tokens"], "hits after a restart")
+                # rows of a block that was not full are computed again
+                assert again["cached_tokens"] >= hit["cached_tokens"] // 16 * 16, again
             equal(len(notes(d, "warm start")), 3, "lines of warm starts")
             equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
 
@@ -203,24 +204,26 @@ def test_other_weights():
             assert "another model" in notes(d, "is dropped")[-1], d.log()
 
 
+def held(d):
+    found = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
+    return [(p["id"], p["domain"], p["tokens"], p["pins"]) for p in found if p["pins"]]
+
+
 @limit(300)
 def test_pins_survive():
     """A public prefix that is held stays so, for others to read."""
     text = prose(200, 7)
     with Kept(POOL) as d:
         d.kvctl("cache", "pin", "--public", "--prefix", text)
-        before = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
+        before = held(d)
         pinned = d.stats()["cache"]["blocks_pinned"]
         assert pinned > 0, "nothing is pinned"
         idle(d)
         d.restart(signal.SIGKILL)
         equal(d.stats()["cache"]["blocks_pinned"], pinned, "pinned blocks")
-        after = json.loads(d.kvctl("cache", "ls", "--json").stdout)["prefixes"]
-        keys = ("id", "domain", "tokens", "pins")
-        equal([{k: p.get(k) for k in keys} for p in after],
-              [{k: p.get(k) for k in keys} for p in before], "prefixes")
+        equal(held(d), before, "prefixes that are held")
         assert d.generate(text, tokens=4)["cached_tokens"] >= 16 * (pinned - 1), "hits"
-        d.kvctl("cache", "unpin", str(before[0]["id"]))
+        d.kvctl("cache", "unpin", "--prefix", text)
         equal(d.stats()["cache"]["blocks_pinned"], 0, "pinned blocks at the end")
 
 
