@@ -6,7 +6,8 @@
 set -eu
 cd "${1:-.}"
 command -v systemd-analyze >/dev/null || exit 77
-[ "$(systemd-analyze --version | sed -n '1s/^systemd \([0-9]*\).*/\1/p')" -ge 252 ] || exit 77
+version=$(systemd-analyze --version | sed -n '1s/^systemd \([0-9]*\).*/\1/p')
+[ "$version" -ge 252 ] || exit 77
 
 # Tenths: systemd-analyze counts the exposure from 0 to 100.
 score_max=5
@@ -20,6 +21,8 @@ cp systemd/kvd.socket systemd/kvd-admin.socket systemd/kvd.slice "$work/units"
 echo '#!/bin/sh' >"$work/libexec/kvd/kvd"
 chmod +x "$work/libexec/kvd/kvd"
 sed "s,@libexecdir@,$work/libexec,g" systemd/kvd.service.in >"$work/units/kvd.service"
+# Unknown before, and meant to be passed over there.
+[ "$version" -ge 254 ] || sed -i '/^FileDescriptorStorePreserve=/d' "$work/units/kvd.service"
 # Users that only the installed package brings.
 sed -i 's/^User=kvd$/User=root/; s/^Group=kvd$/Group=root/' "$work/units/kvd.service"
 
@@ -31,8 +34,6 @@ status=0
 for unit in kvd.service kvd.socket kvd-admin.socket kvd.slice; do
 	systemd-analyze verify --man=no --recursive-errors=no "$work/units/$unit" \
 		>"$work/out" 2>&1 || status=1
-	# Unknown before systemd 254, and meant to be passed over there.
-	sed -i '/FileDescriptorStorePreserve/d' "$work/out"
 	# Units of this machine are none of our business.
 	if grep -F kvd "$work/out"; then
 		status=1
