@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Users: what one has computed is nobody else's hit. Flushing the cache under load."""
+import bisect
 import json
 import os
+import random
+import subprocess
 import sys
 
 import kvdtest
@@ -123,9 +126,24 @@ def test_connection_limit():
 
 
 def auc(lower, higher):
-    """How often one of @lower is below one of @higher: 0.5 if nothing tells them apart."""
-    wins = sum((a < b) + (a == b) / 2 for a in lower for b in higher)
-    return wins / (len(lower) * len(higher))
+    """How often one of @lower is below one of @higher (0.5: nothing tells them apart), with
+    the standard error of that where nothing does: Mann and Whitney's U."""
+    ranked = sorted(higher)
+    m, n = len(lower), len(higher)
+    wins = sum(n - (bisect.bisect_left(ranked, a) + bisect.bisect_right(ranked, a)) / 2
+               for a in lower)
+    return wins / (m * n), ((m + n + 1) / (12 * m * n)) ** 0.5
+
+
+HITS = os.path.join(os.path.dirname(kvdtest.HOSTILE), "hits")
+
+
+def probe(d, prompts, who):
+    """Cached tokens and nanoseconds to the first token of each prompt, see hits.c."""
+    done = subprocess.run([HITS], env=d.env(), check=True, encoding="utf-8", timeout=600,
+                          stdout=subprocess.PIPE, **who,
+                          input="".join(f"{s} {i}\n" for s, i in prompts))
+    return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
 
 
 @limit(900)
@@ -133,25 +151,31 @@ def test_hit_timing_tells_nothing_to_others():
     """Times to the first token of what another user has cached, and of what nobody has.
 
     A rank statistic, which the speed of the machine does not change. With n probes of each
-    kind its standard deviation is 0.41 / sqrt(n); the bounds are three of them."""
-    n = 40
-    margin = 3 * 0.41 / n ** 0.5
-    cached = [prose(60, 20000 + i) for i in range(n)]
-    fresh = [prose(60, 30000 + i) for i in range(n)]
-
-    def probe(prompts, who):
-        return [d.generate(p, tokens=1, **who)["ttft_ms"] for p in prompts]
-
-    with open_daemon({"cache.kv_cache_memory": "768M"}) as d:
-        probe(cached, ALICE)
-        mixed = [p for pair in zip(cached, fresh) for p in pair]
-        times = probe(mixed, BOB)
-        across = auc(times[0::2], times[1::2])
-        times = probe([p for pair in zip(cached[:20], [prose(60, 40000 + i) for i in range(20)])
-                       for p in pair], ALICE)
-        inside = auc(times[0::2], times[1::2])
-        print(f"# AUC across users {across:.3f}, inside {inside:.3f}", flush=True)
-        assert abs(across - 0.5) < margin, f"AUC across users: {across:.3f}"
+    kind its standard error is 0.41 / sqrt(n); n is such that the bound of 0.05 is three and
+    a half of them, so that a sound daemon fails once in two thousand runs."""
+    n = 860
+    cached = [(1, i) for i in range(n)]
+    fresh = [(2, i) for i in range(n)]
+    order = random.Random(7)
+    with open_daemon({"cache.kv_cache_memory": "1G", "cache.kv_cache_dtype": "int8"}) as d:
+        assert not any(hit for hit, _ in probe(d, cached, ALICE)), "cached from the start"
+        # In random order, so that whatever else the machine does falls on both alike.
+        asked = order.sample(cached + fresh, 2 * n)
+        got = probe(d, asked, BOB)
+        assert not any(hit for hit, _ in got), "a hit across users"
+        across, error = auc([t for (s, _), (_, t) in zip(asked, got) if s == 1],
+                            [t for (s, _), (_, t) in zip(asked, got) if s == 2])
+        # The same prompts are hits of the one who asked first, all of them, to the end.
+        mine = order.sample(cached, 100) + [(3, i) for i in range(100)]
+        mine = order.sample(mine, len(mine))
+        got = probe(d, mine, ALICE)
+        equal([hit for hit, _ in got], [16 if s == 1 else 0 for s, _ in mine], "own hits")
+        inside, _ = auc([t for (s, _), (_, t) in zip(mine, got) if s == 1],
+                        [t for (s, _), (_, t) in zip(mine, got) if s == 3])
+        print(f"# AUC across users {across:.3f}, standard error {error:.4f} "
+              f"({abs(across - 0.5) / error:.1f} of them), inside {inside:.3f}", flush=True)
+        assert 3.5 * error <= 0.0501, f"{error}: too few probes for the bound"
+        assert abs(across - 0.5) <= 0.05, f"AUC across users: {across:.3f}"
         assert inside > 0.95, f"AUC of a user's own hits: {inside:.3f}"
 
 
