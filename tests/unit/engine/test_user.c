@@ -149,6 +149,104 @@ START_TEST(members_share_a_domain)
 }
 END_TEST
 
+/* Each limit comes from the administrator, else the domain, else [quota], else [daemon]. */
+START_TEST(the_nearest_limit_counts)
+{
+	static const char *const keys[] = {"guaranteed_blocks", "max_blocks",
+					   "max_running",       "max_waiting",
+					   "max_connections",   "max_arena"};
+	struct user *user;
+
+	for (unsigned i = 0; i < 6; i++) {
+		set("quota", keys[i], "7");
+		if (i % 2)
+			set("domain lab", keys[i], "70");
+	}
+	set("domain lab", "users", "1001");
+	set("domain more", "guaranteed_blocks", "71");
+	set("domain more", "max_running", "72");
+	set("domain more", "max_connections", "73");
+	set("domain more", "max_arena", "74");
+	set("domain more", "users", "1002");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	user = connect_uid(1001, 1);
+	ck_assert_uint_eq(user->quota.min_blocks, 7);
+	ck_assert_uint_eq(user->quota.max_blocks, 70);
+	ck_assert_uint_eq(user->quota.max_running, 7);
+	ck_assert_uint_eq(user->quota.max_waiting, 70);
+	ck_assert_uint_eq(user->max_connections, 7);
+	ck_assert_uint_eq(user->max_arena, 70);
+	user = connect_uid(1002, 1);
+	ck_assert_uint_eq(user->quota.min_blocks, 71);
+	ck_assert_uint_eq(user->quota.max_running, 72);
+	ck_assert_uint_eq(user->max_connections, 73);
+	ck_assert_uint_eq(user->max_arena, 74);
+	user_disconnect(&users, user);
+	/* all of them set by hand, before the user comes */
+	user = users_get(&users, 1002);
+	ck_assert_ptr_nonnull(user);
+	user->set = KVD_QUOTA_ALL;
+	user->quota = (struct sched_quota){1, 2, 3, 4};
+	user->max_connections = 5;
+	user->max_arena = 6;
+	ck_assert_ptr_eq(connect_uid(1002, 1), user);
+	ck_assert_uint_eq(user->quota.min_blocks, 1);
+	ck_assert_uint_eq(user->quota.max_blocks, 2);
+	ck_assert_uint_eq(user->quota.max_running, 3);
+	ck_assert_uint_eq(user->quota.max_waiting, 4);
+	ck_assert_uint_eq(user->max_connections, 5);
+	ck_assert_uint_eq(user->max_arena, 6);
+	/* who was given limits stays in the list, which rises */
+	user_disconnect(&users, user);
+	ck_assert_uint_eq(users.list->uid, 1001);
+	ck_assert_ptr_eq(users.list->next, user);
+	ck_assert_ptr_eq(users_get(&users, 1002), user);
+	(void)connect_uid(3, 1);
+	ck_assert_uint_eq(users.list->uid, 3);
+}
+END_TEST
+
+START_TEST(names_of_domains)
+{
+	uint32_t domain;
+	char text[64];
+
+	set("domain lab", "users", "1001");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert(users_parse_domain(&users, "public", &domain));
+	ck_assert_uint_eq(domain, PREFIX_DOMAIN_PUBLIC);
+	users_print_domain(&users, domain, text, sizeof(text));
+	ck_assert_str_eq(text, "public");
+	ck_assert(!users_parse_domain(&users, "labs", &domain));
+	ck_assert(!users_parse_domain(&users, "uid:/", &domain));
+	ck_assert(!users_parse_domain(&users, "uid::", &domain));
+	users_print_domain(&users, 5, text, sizeof(text));
+	ck_assert_str_eq(text, "uid:5");
+	users_deinit(&users);
+	set("domain lab", "users", "1001 4294901760");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	users_deinit(&users);
+	set("domain lab", "users", "1001 root:");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	users_deinit(&users);
+	set("domain lab", "users", "1001");
+	set("domain public", "users", "1002");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -EEXIST);
+	ck_assert_ptr_nonnull(strstr(error, "[domain public]: this name means"));
+}
+END_TEST
+
+START_TEST(names_with_one_number)
+{
+	/* found by trying names */
+	set("domain team-85", "users", "1001");
+	set("domain lab", "users", "1003");
+	set("domain team-129", "users", "1002");
+	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -EEXIST);
+	ck_assert_ptr_nonnull(strstr(error, "[domain team-85]"));
+}
+END_TEST
+
 START_TEST(a_group_of_the_peer_counts)
 {
 	gid_t gids[64];
@@ -223,6 +321,9 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, each_uid_is_a_domain_without_others);
 	tcase_add_test(tc, members_share_a_domain);
+	tcase_add_test(tc, the_nearest_limit_counts);
+	tcase_add_test(tc, names_of_domains);
+	tcase_add_test(tc, names_with_one_number);
 	tcase_add_test(tc, a_group_of_the_peer_counts);
 	tcase_add_test(tc, mistakes_are_named);
 	tcase_add_test(tc, without_memory);
