@@ -129,8 +129,11 @@ class Manager:
             self.rng.shuffle(entries)
             copies = [self._copy(fd, LOW) for _, fd in entries]
         # The numbers have to begin with 3, and LISTEN_PID has to be right: after exec only.
-        moves = " ".join(f"{3 + i}<&{fd} {fd}<&-" for i, fd in enumerate(copies))
-        script = (f"exec {moves}; " if moves else "") + 'export LISTEN_PID=$$; exec "$@"'
+        # In two steps: of what it closes the shell keeps a copy, at any number above 9.
+        moves = " ".join(f"{3 + i}<&{fd}" for i, fd in enumerate(copies))
+        closes = " ".join(f"{fd}<&-" for fd in copies)
+        script = (f"exec {moves}; exec {closes}; " if moves else "") + \
+            'export LISTEN_PID=$$; exec "$@"'
         env = {**os.environ, **(env or {}), "NOTIFY_SOCKET": self.path,
                "FDSTORE": str(self.maximum), "LISTEN_FDS": str(len(entries)),
                "LISTEN_FDNAMES": ":".join(name for name, _ in entries)}

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Clients over restarts of the daemon: nothing is lost, nothing comes twice, no token is
+wrong. With an FD store, where connections are kept, and without one, where they end.
+
+KVD_KILLS: how often the daemon is killed in each of these, instead of 60 times.
+"""
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+
+import fdstore
+import kvdtest
+from kvdtest import BUILD, SANITIZED, Daemon, equal, limit, until
+
+SURVIVE = os.path.join(BUILD, "tests", "system", "survive")
+POOL = {"cache.kv_cache_memory": "64M"}
+KINDS = ("stream", "score", "nop", "calls")
+
+
+def kills():
+    return int(os.environ.get("KVD_KILLS", 0)) or kvdtest.rounds(60)
+
+
+def spawn(d, kind):
+    child = d.spawn([SURVIVE, kind], stdout=kvdtest.PIPE)
+    equal(child.stdout.readline(), b"ready\n", f"what {kind} says first")
+    return child
+
+
+def finish(children):
+    """Stop them, each with nothing in flight, and hold them to what they promise."""
+    for child in children.values():
+        child.terminate()
+    gaps = []
+    for kind, child in children.items():
+        out = child.communicate(timeout=120)[0].decode()
+        equal(child.returncode, 0, f"exit status of {kind}")
+        got = json.loads(out)
+        print(f"# {kind}: {out.strip()}")
+        assert got["answers"] > 0, f"{kind} got no answer"
+        for what in ("wrong", "lost", "twice"):
+            equal(got[what], 0, f"answers to {kind} that were {what} ({got['error']})")
+        gaps.append(got)
+    return gaps
+
+
+def report(what, n, gaps):
+    nop = gaps[KINDS.index("nop")]
+    print(f"# {what}: {n} restarts, gap of a NOP p50 {nop['gap_p50_ms']:.0f} ms, "
+          f"max {nop['gap_max_ms']:.0f} ms")
+
+
+def die_and_come_back(d, rng):
+    """kill -9 at any instant; one time in four while the next one starts."""
+    d.process.kill()
+    d.process.wait()
+    while rng.random() < 0.25:
+        d.launch()
+        time.sleep(rng.uniform(0, 0.5))
+        d.process.kill()
+        d.process.wait()
+    d.start()
+    time.sleep(rng.uniform(0, 0.6))
+
+
+@limit(1800)
+def test_kills_with_a_store():
+    """kill -9 under four clients whose connections are kept."""
+    rng = random.Random(5)
+    with fdstore.Kept(POOL) as d:
+        children = {kind: spawn(d, kind) for kind in KINDS}
+        equal(len([n for n in d.manager.names() if n.startswith("client-")]), len(KINDS),
+              "connections in the store")
+        n = kills()
+        for _ in range(n):
+            die_and_come_back(d, rng)
+        equal(len([n for n in d.manager.names() if n.startswith("client-")]), len(KINDS),
+              "connections in the store, still the same")
+        report("kill -9, kept", n, finish(children))
+        until(lambda: not d.manager.names() or
+              not [n for n in d.manager.names() if n.startswith("client-")],
+              kvdtest.grace(), "ended connections leave the store")
+
+
+@limit(900)
+def test_terminations_with_a_store():
+    """SIGTERM and start, as systemctl restart does it."""
+    rng = random.Random(6)
+    with fdstore.Kept(POOL) as d:
+        children = {kind: spawn(d, kind) for kind in KINDS}
+        n = max(1, kills() // 4)
+        for _ in range(n):
+            d.restart()
+            time.sleep(rng.uniform(0, 0.6))
+        report("SIGTERM, kept", n, finish(children))
+
+
+@limit(900)
+def test_kills_without_a_store():
+    """A daemon started by hand: connections end, and the library makes new ones."""
+    rng = random.Random(7)
+    with Daemon(POOL) as d:
+        children = {kind: spawn(d, kind) for kind in KINDS}
+        n = max(1, kills() // 4)
+        for i in range(n):
+            d.stop(signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)
+            time.sleep(rng.uniform(0, 0.3))
+            d.start()
+            time.sleep(rng.uniform(0, 0.6))
+        report("kill -9 and SIGTERM, not kept", n, finish(children))
+
+
+@limit(300)
+def test_stop_ends_connections():
+    """The store is emptied, as systemctl stop does it: clients come back by the path."""
+    with fdstore.Kept(POOL) as d:
+        children = {kind: spawn(d, kind) for kind in KINDS}
+        equal(d.stop(), 0, "exit status")
+        d.manager.empty()
+        time.sleep(0.2)
+        d.start()
+        time.sleep(0.5)
+        finish(children)
+
+
+@limit(300)
+def test_a_full_store_keeps_what_fits():
+    """Connections beyond FileDescriptorStoreMax= end, and are made again."""
+    with fdstore.Kept(POOL, maximum=4) as d:
+        children = {kind: spawn(d, kind) for kind in KINDS}
+        assert len(d.manager.names()) <= 4
+        equal(d.manager.n_refused, 0, "pushes that the manager refused")
+        for _ in range(3):
+            d.restart(signal.SIGKILL)
+            time.sleep(0.3)
+        finish(children)
+
+
+# ------------------------------------------------------------------- by hand
+
+HELLO, STATS, WELCOME, REJECT, NOTICE, ERROR = 1, 4, 0x8001, 0xfffd, 0xfffe, 0xffff
+KEEP = 1 << 7
+RESTARTED = -4098
+
+
+def message(kind, tag, payload=b""):
+    return struct.pack("<IHHIi", 16 + len(payload), kind, 0, tag, 0) + payload
+
+
+def hello(tag, features=KEEP):
+    return message(HELLO, tag, struct.pack("<IIQ", 0x3144564B, 1, features) + b"hand".ljust(64, b"\0"))
+
+
+def header(packet):
+    _, kind, _, tag, status = struct.unpack_from("<IHHIi", packet)
+    return kind, tag, status
+
+
+def connect(d, features=KEEP):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(10)
+    s.connect(d.socket)
+    s.send(hello(1, features))
+    packet = s.recv(65536)
+    equal(header(packet)[:2], (WELCOME, 1), "the answer to HELLO")
+    equal(bool(struct.unpack_from("<Q", packet, 40)[0] & KEEP), bool(features & KEEP),
+          "whether the connection is kept")
+    return s
+
+
+def notice(s):
+    packet = s.recv(65536)
+    equal(header(packet), (NOTICE, 0, 0), "what a new daemon says first")
+    kind, tag, generation = struct.unpack_from("<IIQ", packet, 16)
+    equal(kind, 1, "kind of notice")
+    assert tag and generation
+    return tag
+
+
+def kept(d):
+    return [n for n in d.manager.names() if n.startswith("client-")]
+
+
+@limit(300)
+def test_rules_of_the_notice():
+    """What kvd-abi(7) says of a kept connection, word by word."""
+    with fdstore.Kept(POOL) as d:
+        s, old = connect(d), connect(d, features=0)
+        before = kept(d)
+        equal(len(before), 1, "only who asks for it is kept")
+        d.process.kill()
+        d.process.wait()
+        # Left unread by the dead one: a request, and a HELLO out of place.
+        s.send(message(STATS, 7))
+        s.send(hello(99))
+        d.start()
+        equal(old.recv(100), b"", "who cannot understand a notice sees the end")
+        tag = notice(s)
+        equal(header(s.recv(65536)), (ERROR, 7, RESTARTED), "the answer to what lay there")
+        # It may take its time, over more restarts; but nothing else is served.
+        equal(d.restart(signal.SIGKILL) >= 0, True, "restart")
+        newer = notice(s)
+        assert newer != tag
+        s.send(message(STATS, 8))
+        equal(header(s.recv(65536)), (ERROR, 8, RESTARTED), "before HELLO")
+        s.send(hello(tag))
+        s.send(message(STATS, 9))
+        equal(header(s.recv(65536)), (ERROR, 9, RESTARTED), "after HELLO to a dead daemon")
+        s.send(hello(newer))
+        equal(header(s.recv(65536))[:2], (WELCOME, newer), "after HELLO to this one")
+        equal(kept(d), before, "what lies in the store")
+        # HELLO again is what it always was.
+        s.send(hello(newer))
+        equal(s.recv(100), b"", "a second HELLO")
+        until(lambda: not kept(d), kvdtest.grace(), "it has left the store")
+
+
+@limit(300)
+def test_half_packets_before_hello():
+    """A kept connection that breaks the contract ends, for the store as well."""
+    with fdstore.Kept(POOL) as d:
+        sockets = [connect(d) for _ in range(3)]
+        d.restart(signal.SIGKILL)
+        for s, packet in zip(sockets, (b"x", message(STATS, 1)[:-1],
+                                       message(STATS, 0))):
+            notice(s)
+            s.send(packet)
+            equal(s.recv(100), b"", f"after {packet!r}")
+        until(lambda: not kept(d), kvdtest.grace(), "they have left the store")
+        equal(d.stats()["clients"], 1, "clients")
+
+
+@limit(300)
+def test_fewer_places_after_the_restart():
+    """Limits hold for kept connections: who finds no place is told and let go."""
+    with fdstore.Kept(POOL) as d:
+        sockets = [connect(d) for _ in range(5)]
+        d.options["daemon.max_clients"] = 3
+        d.restart()
+        first = [header(s.recv(65536))[0] for s in sockets]
+        equal(sorted(first), sorted([NOTICE] * 3 + [REJECT] * 2), "first words")
+        for s, kind in zip(sockets, first):
+            if kind == REJECT:
+                equal(s.recv(100), b"", "after REJECT")
+        until(lambda: len(kept(d)) == 3, kvdtest.grace(), "the others have left the store")
+        for s in sockets:
+            s.close()
+
+
+@limit(600)
+def test_sleepers_and_floods():
+    """Who never answers a notice costs a place and no more; who floods is cut off."""
+    with fdstore.Kept(POOL) as d:
+        child = spawn(d, "calls")
+        sleepers = [connect(d) for _ in range(20)]
+        flood = connect(d)
+        for _ in range(kvdtest.rounds(10)):
+            d.restart(signal.SIGKILL)
+        equal(len(kept(d)), 22, "connections in the store")
+        end = time.monotonic() + 30
+        try:
+            while time.monotonic() < end:
+                flood.send(message(STATS, 5))
+        except OSError:
+            pass
+        until(lambda: len(kept(d)) == 21, kvdtest.grace(), "the flood has left the store")
+        for s in sleepers:
+            s.close()
+        until(lambda: len(kept(d)) == 1, kvdtest.grace(), "the sleepers have left it")
+        child.terminate()
+        got = json.loads(child.communicate(timeout=60)[0])
+        equal((got["wrong"], got["lost"]), (0, 0), "answers wrong or lost")
+
+
+if __name__ == "__main__":
+    sys.exit(kvdtest.run(globals(), timeout=600 if SANITIZED else 300))
