@@ -23,7 +23,7 @@
  * Restarts that one request survives without getting on: a request that kills the daemon
  * must not do so for ever.
  */
-#define MAX_LOST 16
+#define MAX_LOST 32
 
 #define HASH_PRIME 0x100000001b3u
 
