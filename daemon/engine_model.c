@@ -61,6 +61,15 @@ static int fail(char *error, size_t size, int code, const char *text)
 	return code;
 }
 
+/* EAGAIN comes from pthread_create(), of a limit that its text does not name. */
+static int fail_open(char *error, size_t size, int code)
+{
+	return fail(error, size, code,
+		    code == -EAGAIN ? "cannot start the threads that compute, more than "
+				      "TasksMax= or RLIMIT_NPROC permits"
+				    : "cannot open the CPU backend");
+}
+
 static uint32_t isa_mask(int isa)
 {
 	static const char *const names[] = {
@@ -97,7 +106,7 @@ static int open_backend(struct engine_model *m, const struct config *config,
 
 	if (!CPU_COUNT(wanted)) {
 		r = m->backend->open(options, &m->dev);
-		return r ? fail(error, size, r, "cannot open the CPU backend") : 0;
+		return r ? fail_open(error, size, r) : 0;
 	}
 	CPU_ZERO(&old);
 	if (sched_getaffinity(0, sizeof(old), &old) < 0)
@@ -114,7 +123,7 @@ static int open_backend(struct engine_model *m, const struct config *config,
 	r = m->backend->open(options, &m->dev);
 	sched_setaffinity(0, sizeof(old), &old);
 	if (r)
-		return fail(error, size, r, "cannot open the CPU backend");
+		return fail_open(error, size, r);
 	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&m->worker_cpus); cpu++)
 		if (CPU_ISSET(cpu, &usable))
 			CPU_SET(cpu, &m->worker_cpus);

@@ -20,6 +20,8 @@
 
 #define N_SQ 256
 #define N_CQ 4096
+/* Completions handled before rings and others get their turn. */
+#define MAX_BATCH 64
 
 /* Marks completions of ACCEPT: they carry a descriptor even when nobody waits for it. */
 #define KEY_ACCEPT (UINT64_C(1) << 31)
@@ -286,8 +288,9 @@ static void uring_dispatch(struct loop *loop)
 {
 	struct loop_uring *uring = loop->state;
 	/* Those that arrive meanwhile wait, so that deferred calls and timers get their
-	 * turn. */
-	unsigned int n = io_uring_cq_ready(&uring->ring);
+	 * turn; and of a crowd that connects at once so do most. */
+	unsigned int ready = io_uring_cq_ready(&uring->ring);
+	unsigned int n = ready < MAX_BATCH ? ready : MAX_BATCH;
 	struct io_uring_cqe *cqe;
 	uint64_t key;
 	uint32_t flags;

@@ -23,6 +23,9 @@
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
+/* Sessions freed before rings and others get their turn. */
+#define REAP_BATCH 16
+
 static void sessions_reap(struct loop_defer *reap);
 
 void sessions_init(struct sessions *sessions, struct loop *loop,

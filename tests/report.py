@@ -13,7 +13,7 @@ import sys
 CHECK_LINE = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 TAP_LINE = re.compile(r"^(not )?ok\b[^#\n]*(# ?skip)?", re.M | re.I)
 ORDER = ["lint", "unit", "sim", "kern", "abi", "system", "asan-unit", "asan-abi", "asan-system",
-         "fuzz", "container"]
+         "fuzz", "container", "vm"]
 
 
 def count(test):

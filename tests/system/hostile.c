@@ -14,12 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/system/raw.h"
+#include "tests/system/hostile.h"
 
-static uint32_t seed;
-static double deadline;
+uint32_t seed;
+double deadline;
+bool broken;
 
-static double now(void)
+double now(void)
 {
 	struct timespec ts;
 
@@ -27,7 +28,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-static void nap_us(unsigned us)
+void nap_us(unsigned us)
 {
 	struct timespec ts = {.tv_nsec = (long)us * 1000};
 
@@ -44,8 +45,7 @@ static unsigned hold_still(const char *what)
 	return 1;
 }
 
-/* Whether the daemon has hung up. Swallows messages that nobody waits for. */
-static int hung_up(int fd)
+int hung_up(int fd)
 {
 	char buf[512];
 	ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
@@ -53,9 +53,7 @@ static int hung_up(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* Connection and ring of the usual size. Return: 0, or -1 when it is time to stop. */
-static int attach(struct raw_client *client, struct raw_ring *ring, uint32_t sq,
-		  uint32_t cq)
+int attach(struct raw_client *client, struct raw_ring *ring, uint32_t sq, uint32_t cq)
 {
 	while (now() < deadline) {
 		if (raw_connect(client, "hostile") < 0) {
@@ -345,39 +343,48 @@ static unsigned play_idle(unsigned n)
 	return i;
 }
 
+static const struct verb {
+	const char *name;
+	unsigned (*play)(void);
+} verbs[] = {
+	{"noread", play_noread},     {"prefill", play_prefill},
+	{"sqfull", play_sqfull},     {"scribble", play_scribble},
+	{"sqes", play_sqes},         {"packets", play_packets},
+	{"seals", play_seals},       {"punch", play_punch},
+	{"keep", play_keep},         {"uffd", play_uffd},
+	{"fds", play_fds},           {"deaf", play_deaf},
+	{"connects", play_connects}, {"flip", play_flip},
+	{"bells", play_bells},       {"positions", play_positions},
+};
+
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
 int main(int argc, char **argv)
 {
 	struct raw_client client;
 	unsigned count;
+	size_t i = 0;
 
-	if (argc != 4) {
-		fprintf(stderr,
-			"usage: hostile noread|prefill|sqfull|scribble|sqes|packets|"
-			"idleN SECONDS SEED\n");
+	while (argc == 4 && i < N_VERBS && strcmp(argv[1], verbs[i].name))
+		i++;
+	if (argc != 4 || (i == N_VERBS && strncmp(argv[1], "idle", 4))) {
+		fprintf(stderr, "usage: hostile VERB|idleN SECONDS SEED\nverbs:");
+		for (i = 0; i < N_VERBS; i++)
+			fprintf(stderr, " %s", verbs[i].name);
+		fprintf(stderr, "\n");
 		return 2;
 	}
 	deadline = now() + atof(argv[2]);
 	seed = (uint32_t)atol(argv[3]) * 2654435761u | 1;
-	if (!strcmp(argv[1], "noread"))
-		count = play_noread();
-	else if (!strcmp(argv[1], "prefill"))
-		count = play_prefill();
-	else if (!strcmp(argv[1], "sqfull"))
-		count = play_sqfull();
-	else if (!strcmp(argv[1], "scribble"))
-		count = play_scribble();
-	else if (!strcmp(argv[1], "sqes"))
-		count = play_sqes();
-	else if (!strcmp(argv[1], "packets"))
-		count = play_packets();
-	else if (!strncmp(argv[1], "idle", 4))
-		count = play_idle((unsigned)atoi(argv[1] + 4));
-	else
-		return 2;
+	count = i < N_VERBS ? verbs[i].play() : play_idle((unsigned)atoi(argv[1] + 4));
 	printf("%s: %u\n", argv[1], count);
+	if (!count) {
+		fprintf(stderr, "hostile: it never came to do it\n");
+		return 1;
+	}
 	for (int tries = 0; tries < 100; tries++) {
 		if (raw_connect(&client, "hostile") == 0)
-			return 0;
+			return broken;
 		nap_us(20000);
 	}
 	fprintf(stderr, "hostile: the daemon does not answer any more\n");
