@@ -43,6 +43,8 @@ CLIENT_PROTOCOL = "c3c5cb7897264ce0b62fd82aae9b65b1"
 CLIENT_REFUSED = "5099896cc7a74b1e8da5ff980e61edaf"
 SANDBOX_WEAK = "9d6f5c029f224c42b9876c0100f672f3"
 RLIMIT_SMALL = "ffea88df22e047cca0459196b5016074"
+WARM_START = "2103b159a0464c35866dd0fbbb5e0ec9"
+COLD_START = "13990343a3d54dfe90c81e26a4c2b46f"
 STEP_STALLED = "9c14281a5bbd4e3ca17e9a23bb102c8e"
 
 # name: (uid, groups)
@@ -410,6 +412,84 @@ def test_restart():
     systemctl("--no-block", "restart", "kvd")
     answers("alice")
     assert main_pid() != pid, "the same process"
+
+
+def ask_again(generation, cached, want, what):
+    """The daemon of that generation, the same tokens as before, and hits or none."""
+    equal(stats()["generation"], generation, f"generation after {what}")
+    got = json.loads(kvctl(*LONG_PROMPT, who="alice").out)
+    equal(got["tokens"], want["tokens"], f"tokens after {what}")
+    assert (got["cached_tokens"] > 0) == cached, f"{got['cached_tokens']} hits after {what}"
+
+
+def ends():
+    """Ways of the daemon's end, after each of which the service manager starts it again."""
+    def by_signal(sig, patience=30):
+        pid = main_pid()
+        os.kill(machine.host_pid(pid), sig)
+        new_daemon(pid, patience)
+
+    def reexec():
+        systemctl("daemon-reexec")
+        by_signal(signal.SIGKILL)
+
+    return {"systemctl restart": lambda: systemctl("restart", "kvd"),
+            "kill -9": lambda: by_signal(signal.SIGKILL),
+            "abort": lambda: by_signal(signal.SIGABRT),
+            "the watchdog": lambda: by_signal(signal.SIGSTOP),
+            "daemon-reexec and kill -9": reexec}
+
+
+LONG_PROMPT = ("generate", "--raw", "--json", "--max-tokens", "8", "Once upon a time " * 60)
+
+
+@limit(300)
+def test_warm_restart():
+    """Each row of the table: the pool is back, tokens are right, the journal says so once."""
+    fresh()
+    drop_in("WatchdogSec=2\n")
+    systemctl("restart", "kvd")
+    want = json.loads(kvctl(*LONG_PROMPT, who="alice").out)
+    generation = stats()["generation"]
+    for what, end in ends().items():
+        since = cursor()
+        end()
+        generation += 1
+        ask_again(generation, True, want, what)
+        one_entry(since, WARM_START, "blocks are back")
+        equal(entries(since, COLD_START), [], "entries of a cold start")
+    # Stopped: the store is emptied, unless systemd knows better.
+    since = cursor()
+    systemctl("stop", "kvd")
+    systemctl("start", "kvd")
+    if TREE_NAME == "bookworm":
+        equal(entries(since, WARM_START), [], "entries of a warm start after stop")
+        ask_again(stats()["generation"], False, want, "stop and start")
+        return
+    one_entry(since, WARM_START, "blocks are back")
+    ask_again(generation + 1, True, want, "stop and start")
+    systemctl("stop", "kvd")
+    systemctl("clean", "--what=fdstore", "kvd")
+    systemctl("start", "kvd")
+    ask_again(stats()["generation"], False, want, "a clean")
+
+
+@limit(300)
+def test_cold_for_a_reason():
+    """Another format: one line, and neither a crash nor the old pool again."""
+    fresh()
+    kvctl(*LONG_PROMPT, who="alice")
+    since = cursor()
+    machine.write(CONFIG, "[cache]\nkv_cache_dtype = int8\n")
+    systemctl("restart", "kvd")
+    one_entry(since, COLD_START, "kv_cache_dtype")
+    want = json.loads(kvctl(*LONG_PROMPT, who="alice").out)
+    equal(want["cached_tokens"], 0, "hits after a cold start")
+    since = cursor()
+    systemctl("restart", "kvd")
+    one_entry(since, WARM_START, "blocks are back")
+    ask_again(stats()["generation"], True, want, "the restart after")
+    equal(show("NRestarts"), "0", "restarts by the manager")
 
 
 @limit(300)
