@@ -16,6 +16,14 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+/* Since Linux 6.1. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define HUGE_BYTES  ((size_t)2 << 20)
+#define CHUNK_BYTES (8 * HUGE_BYTES)
+
 /* Blocks that are written down in one turn of the loop: a millisecond or two. */
 #define SAVE_BLOCKS 16
 
@@ -245,6 +253,47 @@ void engine_keep_succeed(struct engine_keep *keep)
 		image_succeed(keep->map);
 }
 
+static bool chunk_is_used(const struct engine_keep *keep, const struct block_pool *pool,
+			  size_t from, size_t end)
+{
+	size_t bytes = keep->image.block_bytes;
+
+	for (size_t id = from / bytes; id < pool->n_blocks && id * bytes < end; id++) {
+		const struct block *b = block_pool_get(pool, (uint32_t)id);
+
+		/* one that came back without a record counts one life that it may have had */
+		if (b->generation > b->kept)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Huge pages for the next chunk of the pool, if it has come into use: blocks are first taken
+ * in the order of their ids. Return: whether the one after it is to be looked at.
+ */
+static bool spread_huge_pages(struct engine_keep *keep, const struct block_pool *pool)
+{
+	size_t whole =
+		keep->image.n_blocks * keep->image.block_bytes / HUGE_BYTES * HUGE_BYTES;
+	size_t from = keep->huge_next * CHUNK_BYTES, end = from + CHUNK_BYTES;
+	const volatile uint8_t *blocks = keep->image.blocks;
+
+	if (end > whole)
+		end = whole;
+	if (from >= end || !chunk_is_used(keep, pool, from, end))
+		return false;
+	keep->huge_next++;
+	/* a huge page takes the place of small ones: there has to be one */
+	for (size_t at = from; at < end; at += HUGE_BYTES)
+		(void)blocks[at];
+	if (madvise((void *)(blocks + from), end - from, MADV_COLLAPSE) == 0 ||
+	    errno == EAGAIN || errno == EBUSY || errno == ENOMEM)
+		return true;
+	keep->huge_next = UINT32_MAX;
+	return false;
+}
+
 bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
 {
 	if (!index->image)
@@ -258,7 +307,8 @@ bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
 			(unsigned long long)keep->image.n_lost);
 		keep->n_lost = keep->image.n_lost;
 	}
-	return prefix_save(index, SAVE_BLOCKS) > 0;
+	return prefix_save(index, SAVE_BLOCKS) > 0 ||
+	       spread_huge_pages(keep, index->pool);
 }
 
 void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)

@@ -12,6 +12,11 @@
  *   engine_keep_save()     published blocks are written down; between steps
  *   engine_keep_close()    the end; what lies in the store stays there
  *
+ * The kernel gives huge pages to memory files at the first touch only where an administrator
+ * switched that on, and long contexts are a fifth slower without. So the parts of the pool
+ * that have come into use are put onto huge pages afterwards (MADV_COLLAPSE), a chunk at a
+ * time; a later daemon finds them so. Private memory needs none of that.
+ *
  * What comes back is used only if its seals forbid every change of its size, since a file
  * that shrinks kills who has mapped it.
  */
@@ -33,6 +38,7 @@
  * @warm: the pool came back
  * @generation: of this daemon; 0: no image says
  * @n_lost: image.n_lost as last reported
+ * @huge_next: huge pages are there for chunks of the pool below this one
  */
 struct engine_keep {
 	struct fdstore *store;
@@ -45,6 +51,7 @@ struct engine_keep {
 	uint64_t generation;
 	uint64_t begin_ns;
 	uint64_t n_lost;
+	uint32_t huge_next;
 };
 
 /**
@@ -76,7 +83,7 @@ int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 void engine_keep_succeed(struct engine_keep *keep);
 
 /**
- * engine_keep_save() - write down some of what was published, and report damage
+ * engine_keep_save() - write down some of what was published, report damage, huge pages
  *
  * Return: whether there is more to write.
  */

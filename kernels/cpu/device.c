@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/cpu/memory.h"
@@ -200,18 +199,12 @@ static int cpu_pool_open(struct kv_device *dev, const struct kv_layout *layout,
 			return -ENOMEM;
 		}
 	} else {
-		void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-				 (off_t)off);
-
-		if (map == MAP_FAILED) {
-			int r = -errno;
-
+		pool->base = memory_map(fd, off, size);
+		if (!pool->base) {
 			memory_free(pool->tails, tails_size);
 			free(pool);
-			return r;
+			return -ENOMEM;
 		}
-		madvise(map, size, MADV_HUGEPAGE);
-		pool->base = map;
 		pool->map_bytes = size;
 	}
 	*ret_pool = pool;
@@ -223,7 +216,7 @@ static void cpu_pool_close(struct kv_pool *pool)
 	if (!pool)
 		return;
 	if (pool->map_bytes)
-		munmap(pool->base, pool->map_bytes);
+		memory_unmap(pool->base, pool->map_bytes);
 	else
 		memory_free(pool->base, pool->layout.block_bytes * pool->n_blocks);
 	memory_free(pool->tails, pool->layout.tail_bytes * pool->n_tails);

@@ -8,10 +8,59 @@
 
 enum { HUGE = 2 << 20 };
 
-void *memory_alloc(size_t size)
+static size_t round_huge(size_t size)
+{
+	return (size + HUGE - 1) / HUGE * HUGE;
+}
+
+/* @size is a multiple of HUGE. */
+static void *map_aligned(size_t size, int prot)
 {
 	uint8_t *map, *mem;
-	size_t round, head;
+	size_t head;
+
+	/* Map one huge page more, then give back what lies outside the aligned part. */
+	map = mmap(NULL, size + HUGE, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED)
+		return NULL;
+	head = (HUGE - ((uintptr_t)map & (HUGE - 1))) & (HUGE - 1);
+	mem = map + head;
+	if (head)
+		munmap(map, head);
+	if (HUGE - head)
+		munmap(mem + size, HUGE - head);
+	return mem;
+}
+
+void *memory_map(int fd, uint64_t off, size_t size)
+{
+	void *mem, *map;
+
+	if (size == 0 || size > SIZE_MAX / 2)
+		return NULL;
+	mem = map_aligned(round_huge(size), PROT_NONE);
+	if (!mem)
+		return NULL;
+	map = mmap(mem, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		   (off_t)off);
+	if (map == MAP_FAILED) {
+		munmap(mem, round_huge(size));
+		return NULL;
+	}
+	madvise(map, size, MADV_HUGEPAGE);
+	return map;
+}
+
+void memory_unmap(void *mem, size_t size)
+{
+	if (mem)
+		munmap(mem, round_huge(size));
+}
+
+void *memory_alloc(size_t size)
+{
+	uint8_t *mem;
+	size_t round;
 
 	if (size == 0 || size > SIZE_MAX / 2)
 		return NULL;
@@ -20,19 +69,9 @@ void *memory_alloc(size_t size)
 		mem = aligned_alloc(64, round);
 		return mem ? memset(mem, 0, round) : NULL;
 	}
-	/* Map one huge page more, then give back what lies outside the aligned part. */
-	round = (size + HUGE - 1) / HUGE * HUGE;
-	map = mmap(NULL, round + HUGE, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (map == MAP_FAILED)
-		return NULL;
-	head = (HUGE - ((uintptr_t)map & (HUGE - 1))) & (HUGE - 1);
-	mem = map + head;
-	if (head)
-		munmap(map, head);
-	if (HUGE - head)
-		munmap(mem + round, HUGE - head);
-	madvise(mem, round, MADV_HUGEPAGE);
+	mem = map_aligned(round_huge(size), PROT_READ | PROT_WRITE);
+	if (mem)
+		madvise(mem, round_huge(size), MADV_HUGEPAGE);
 	return mem;
 }
 
@@ -43,5 +82,5 @@ void memory_free(void *mem, size_t size)
 	if (size < HUGE)
 		free(mem);
 	else
-		munmap(mem, (size + HUGE - 1) / HUGE * HUGE);
+		munmap(mem, round_huge(size));
 }
