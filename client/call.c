@@ -129,7 +129,7 @@ static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
 		if (ret_usage)
 			*ret_usage = cqe->u.usage;
 		if (rc < 0)
-			kvc_fail_status(rc, cqe->u.usage.detail);
+			kvc_fail_usage(rc, &cqe->u.usage);
 		kvc_ring_cqe_seen(r);
 	}
 	put_hidden(c, r);
@@ -369,7 +369,7 @@ static int run_stream(struct kvc_ring *r, struct collector *k)
 		} else {
 			k->result.usage = cqe->u.usage;
 			if (!fail && cqe->res < 0)
-				fail = kvc_fail_status(cqe->res, cqe->u.usage.detail);
+				fail = kvc_fail_usage(cqe->res, &cqe->u.usage);
 			else if (!fail)
 				fail = collect_rest(k);
 		}

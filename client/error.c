@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "client/internal.h"
@@ -64,4 +65,14 @@ int kvc_fail_status(int rc, uint64_t detail)
 		return kvc_fail(rc, "%s (limit %llu)", status_text(rc),
 				(unsigned long long)detail);
 	return kvc_fail(rc, "%s", status_text(rc));
+}
+
+int kvc_fail_usage(int rc, const struct kvd_cqe_usage *usage)
+{
+	bool of_tokens = rc == KVD_E_CONTEXT || rc == KVD_E_POOL;
+
+	if (!of_tokens || !usage->prompt_tokens || !usage->detail)
+		return kvc_fail_status(rc, usage->detail);
+	return kvc_fail(rc, "%s (%u tokens; %llu is the limit)", status_text(rc),
+			usage->prompt_tokens, (unsigned long long)usage->detail);
 }

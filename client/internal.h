@@ -236,6 +236,8 @@ struct kvc_ring {
 int kvc_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same with the code's own text, and the number that explains it if any. */
 int kvc_fail_status(int rc, uint64_t detail);
+/* The same with all that a request's final CQE says. */
+int kvc_fail_usage(int rc, const struct kvd_cqe_usage *usage);
 
 /* client.c */
 static inline bool client_forked(const struct kvc_client *c)

@@ -57,6 +57,7 @@ struct op_group {
  * @ring:      where its CQEs go; NULL once detached
  * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
  * @salt:      of GENERATE, or of the parent of a FORK
+ * @n_asked:   tokens of the prompt as far as they are known, for an answer that refuses it
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
@@ -84,6 +85,7 @@ struct op {
 	struct op_group *group;
 	uint32_t seq_id;
 	uint64_t salt;
+	uint32_t n_asked;
 	int32_t *kept;
 	uint32_t n_kept;
 	uint32_t cap_kept;

@@ -58,7 +58,7 @@ static void free_tokens(struct token_list *list)
 }
 
 /* Before a byte is copied: an arena may hold far more than any operation takes. */
-static int32_t check_length(const struct op *op, const struct kvd_sqe *sqe,
+static int32_t check_length(struct op *op, const struct kvd_sqe *sqe,
 			    uint64_t *ret_detail)
 {
 	bool tokens = sqe->input == KVD_INPUT_TOKENS;
@@ -70,6 +70,7 @@ static int32_t check_length(const struct op *op, const struct kvd_sqe *sqe,
 	if (n <= max)
 		return 0;
 	*ret_detail = max;
+	op->n_asked = tokens ? n : 0;
 	return tokens && sqe->opcode != KVD_OP_DETOKENIZE ? KVD_E_CONTEXT : -E2BIG;
 }
 
@@ -87,6 +88,8 @@ static int32_t read_tokens(struct op *op, const struct kvd_sqe *sqe,
 	if (!r)
 		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,
 				 list, ret_detail);
+	if (!r)
+		op->n_asked = (uint32_t)list->n;
 	free_secret(copy, sqe->in_len);
 	return r;
 }
@@ -133,7 +136,10 @@ static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
 			       const struct sqe_span *stops, struct request_desc *desc)
 {
 	for (uint32_t i = 1; i < params->n; i++) {
-		struct kvd_cqe_usage usage = {.finish_reason = KVD_FINISH_ERROR};
+		struct kvd_cqe_usage usage = {
+			.prompt_tokens = op->n_asked,
+			.finish_reason = KVD_FINISH_ERROR,
+		};
 		struct op *other = op_new_sibling(op, sqe, (uint8_t)i);
 		int32_t r;
 
@@ -271,7 +277,8 @@ static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
 	}
 	if (!at)
 		at = request->n_tokens;
-	r = op_keep_room(op, at + desc->n_tokens, desc->max_tokens, ret_detail);
+	op->n_asked = at + desc->n_tokens;
+	r = op_keep_room(op, op->n_asked, desc->max_tokens, ret_detail);
 	if (r)
 		return r;
 	op_keep(op, request->tokens, at);
@@ -301,6 +308,7 @@ static int32_t fork_kept(struct op *op, const struct session_kept *kept, uint32_
 		memcpy(tokens + n, desc->tokens, desc->n_tokens * sizeof(*tokens));
 	desc->tokens = tokens;
 	desc->n_tokens = total;
+	op->n_asked = total;
 	r = op_keep_room(op, total, desc->max_tokens, ret_detail);
 	if (!r) {
 		op_keep(op, tokens, total);
@@ -599,6 +607,7 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 			if (generate)
 				usage.finish_reason = KVD_FINISH_ERROR;
 		}
+		usage.prompt_tokens = op->n_asked;
 		op_end(op, r, &usage, now_ns);
 	}
 	if (op->ended)

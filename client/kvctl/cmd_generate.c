@@ -224,14 +224,21 @@ static int ask_one(const struct kvctl *ctl, struct kvc_client *client,
 
 static int fail_several(const struct choices *choices, int error)
 {
-	uint64_t detail = choices->list[0].result.usage.detail;
+	const struct kvd_cqe_usage *usage = &choices->list[0].result.usage;
+	uint64_t detail = usage->detail;
 
 	/* the library has not seen what a completion says */
 	if (!detail || choices->list[0].res != error)
 		return kvctl_fail("cannot generate", error);
 	fflush(stdout);
-	fprintf(stderr, "kvctl: cannot generate: %s (%llu)\n", kvc_strerror(error),
-		(unsigned long long)detail);
+	if (usage->prompt_tokens && (error == KVD_E_CONTEXT || error == KVD_E_POOL))
+		fprintf(stderr,
+			"kvctl: cannot generate: %s (%u tokens; %llu is the limit)\n",
+			kvc_strerror(error), usage->prompt_tokens,
+			(unsigned long long)detail);
+	else
+		fprintf(stderr, "kvctl: cannot generate: %s (%llu)\n",
+			kvc_strerror(error), (unsigned long long)detail);
 	return kvctl_exit_code(error);
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Users: what one has computed is nobody else's hit. Flushing the cache under load."""
+"""Users: what one has computed is nobody else's hit (cases 37, 38). Flushing the cache under
+load (case 57)."""
 import bisect
 import json
 import os

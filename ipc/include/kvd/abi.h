@@ -452,7 +452,7 @@ struct kvd_cqe_token {
 
 /**
  * struct kvd_cqe_usage - payload of the final CQE
- * @prompt_tokens:    tokens of the input
+ * @prompt_tokens:    tokens of the input; also of one that is refused, where they are known
  * @cached_tokens:    of these, how many the cache spared the device
  * @generated_tokens: tokens delivered
  * @finish_reason:    enum kvd_finish
