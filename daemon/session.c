@@ -417,7 +417,7 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 	struct kvd_msg_error msg;
 	char text[KVD_TEXT_MAX];
 
-	snprintf(text, sizeof(text), "too many connections: [daemon] %s is %llu", key,
+	snprintf(text, sizeof(text), "too many connections: %s is %llu", key,
 		 (unsigned long long)limit);
 	proto_error_init(&msg, KVD_MSG_REJECT, 0, KVD_E_QUOTA, limit, text);
 	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
@@ -471,13 +471,15 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	}
 	fdpass_refuse(fd);
 	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
-		sessions_refuse(sessions, fd, &cred, "max_clients",
+		sessions_refuse(sessions, fd, &cred, "[daemon] max_clients",
 				config->daemon.max_clients);
 		return NULL;
 	}
 	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
 	if (r == -EDQUOT) {
-		sessions_refuse(sessions, fd, &cred, "max_clients_per_uid",
+		sessions_refuse(sessions, fd, &cred,
+				"max_connections of this user ([quota], or [daemon] "
+				"max_clients_per_uid)",
 				user->max_connections);
 		return NULL;
 	}

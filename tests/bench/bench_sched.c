@@ -218,6 +218,39 @@ static void bench_burst(uint32_t n_seqs, uint32_t n_tokens)
 	free(tokens);
 }
 
+/* Queueing: each of @n_clients clients of one uid adds all of its requests at once. */
+static void bench_queue(uint32_t n_clients, uint32_t n_requests)
+{
+	int32_t token = 1;
+	double runs[N_RUNS];
+	char name[64];
+
+	for (int run = 0; run < N_RUNS; run++) {
+		uint64_t t0;
+		struct bench b;
+
+		bench_init(&b, 16, 512, n_requests, 64);
+		t0 = now_ns();
+		for (uint32_t i = 0; i < n_requests; i++) {
+			struct request_desc desc = {
+				.kind = REQUEST_GENERATE,
+				.tokens = &token,
+				.n_tokens = 1,
+				.max_tokens = 1,
+				.client = i / (n_requests / n_clients),
+			};
+			uint32_t id;
+
+			check(!sched_add(b.sched, &desc, 0, &id, NULL), "sched_add");
+		}
+		runs[run] = (double)(now_ns() - t0) / n_requests / 1e3;
+		bench_deinit(&b);
+	}
+	snprintf(name, sizeof(name), "queue_%u_requests_of_%u_clients", n_requests,
+		 n_clients);
+	report(name, median(runs, N_RUNS), "us", "limit", 5, 5, 5);
+}
+
 /* A full hit of n_blocks beside the hash of the same tokens, the same way. */
 static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 {
@@ -288,6 +321,9 @@ int main(int argc, char **argv)
 	bench_decode(1024, 4096, 16);
 	bench_burst(16, 1024);
 	bench_burst(1024, 1024);
+	bench_queue(1, 1024);
+	bench_queue(32, 1024);
+	bench_queue(1024, 1024);
 	bench_lookup(94, 94);
 	bench_lookup(94, 20000);
 	return 0;

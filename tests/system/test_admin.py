@@ -154,7 +154,8 @@ def test_administrators_get_in():
         got = json.loads(d.kvctl("-s", d.admin, "clients", "--json").stdout)
         user = next(u for u in got["users"] if u["uid"] == os.getuid())
         equal((user["connections"], user["max_connections"]), (3, 2), "connections")
-        d.kvctl("stats", status=BUSY)
+        done = d.kvctl("stats", status=BUSY)
+        assert "max_connections of this user" in done.stderr and "is 2" in done.stderr, done.stderr
         for child in holders:
             kvdtest.kill(child)
             child.out.close()
