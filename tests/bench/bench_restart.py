@@ -143,7 +143,7 @@ def main():
     redis, redis_name = redis_seconds()
     with Kept({"cache.kv_cache_memory": args.pool}) as d:
         fill(d, args.fill)
-        prompt = prose(250, 1)
+        prompt = prose(360, 1)
         want = d.generate(prompt, tokens=1)["tokens"]
         d.generate(prompt, tokens=1)
         hits = [first_hit(d, prompt, want) for _ in range(args.rounds)]
