@@ -80,6 +80,11 @@ void kv_wgroup_unpack(enum kv_wtype type, const uint8_t *src, uint8_t q[32],
 	if (type == KV_WTYPE_Q8_0) {
 		for (int i = 0; i < 32; i++)
 			q[i] = src[i] ^ 0x80;
+	} else if (!high) {
+		for (int i = 0; i < 16; i++) {
+			q[i] = src[i] & 15;
+			q[i + 16] = src[i] >> 4;
+		}
 	} else {
 		for (int i = 0; i < 16; i++) {
 			q[i] = (uint8_t)((src[i] & 15) | (high >> i & 1) << 4);

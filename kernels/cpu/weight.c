@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/threads.h"
 
 struct form_info {
 	enum kv_form form;
@@ -44,13 +45,16 @@ static size_t record_bytes(const struct form_info *f)
 static void put_codes(const struct form_info *f, uint8_t *rec, uint32_t col,
 		      const uint8_t q[KV_GROUP])
 {
-	for (uint32_t e = 0; e < KV_GROUP; e++) {
-		if (!f->nibbles) {
-			rec[e / 4 * 128 + col * 4 + e % 4] = q[e];
-		} else if (e % 8 < 4) {
-			rec[e / 8 * 128 + col * 4 + e % 4] =
-				(uint8_t)(q[e] | q[e + 4] << 4);
+	/* four codes at a time: below 16, none of them reaches into its neighbour */
+	for (uint32_t e = 0; e < KV_GROUP; e += f->nibbles ? 8 : 4, rec += 128) {
+		uint32_t word, high;
+
+		memcpy(&word, q + e, 4);
+		if (f->nibbles) {
+			memcpy(&high, q + e + 4, 4);
+			word |= high << 4;
 		}
+		memcpy(rec + col * 4, &word, 4);
 	}
 }
 
@@ -105,10 +109,41 @@ static void pack_float_row(const struct form_info *f, const struct kv_weight_par
 		memcpy(panel + ((size_t)i * KV_PANEL + col) * b, src + i * b, b);
 }
 
-static int segment_pack(struct weight_segment *seg, const struct kv_weight_part *part)
+struct pack_job {
+	const struct weight_segment *seg;
+	const struct kv_weight_part *part;
+	size_t row_bytes;
+};
+
+static void pack_panel(void *arg, uint32_t unit, uint32_t thread)
+{
+	const struct pack_job *job = arg;
+	const struct kv_weight_part *part = job->part;
+	const struct form_info *f = &forms[part->type];
+	uint8_t *panel = job->seg->panels + unit * job->seg->panel_bytes;
+	uint32_t end = (unit + 1) * KV_PANEL;
+
+	for (uint32_t r = unit * KV_PANEL; r < end && r < part->n; r++) {
+		const uint8_t *src = (const uint8_t *)part->data + r * job->row_bytes;
+
+		if (f->elem_bytes)
+			pack_float_row(f, part, src, panel, r % KV_PANEL);
+		else if (kv_wtype_group(part->type) == 256)
+			pack_super_row(f, part, src, panel, r % KV_PANEL);
+		else
+			pack_group_row(f, part, src, panel, r % KV_PANEL);
+	}
+}
+
+static int segment_pack(struct threads *threads, struct weight_segment *seg,
+			const struct kv_weight_part *part)
 {
 	const struct form_info *f = &forms[part->type];
-	size_t row_bytes = (size_t)kv_wtype_row_bytes(part->type, part->k);
+	struct pack_job job = {
+		.seg = seg,
+		.part = part,
+		.row_bytes = (size_t)kv_wtype_row_bytes(part->type, part->k),
+	};
 
 	seg->form = f->form;
 	seg->zero_shift = f->zero_shift;
@@ -124,23 +159,16 @@ static int segment_pack(struct weight_segment *seg, const struct kv_weight_part 
 	seg->panels = memory_alloc(seg->alloc_bytes);
 	if (!seg->panels)
 		return -ENOMEM;
-
-	for (uint32_t r = 0; r < part->n; r++) {
-		const uint8_t *src = (const uint8_t *)part->data + r * row_bytes;
-		uint8_t *panel = seg->panels + r / KV_PANEL * seg->panel_bytes;
-
-		if (f->elem_bytes)
-			pack_float_row(f, part, src, panel, r % KV_PANEL);
-		else if (kv_wtype_group(part->type) == 256)
-			pack_super_row(f, part, src, panel, r % KV_PANEL);
-		else
-			pack_group_row(f, part, src, panel, r % KV_PANEL);
-	}
+	if (threads)
+		threads_run(threads, pack_panel, &job, seg->n_panels);
+	else
+		for (uint32_t i = 0; i < seg->n_panels; i++)
+			pack_panel(&job, i, 0);
 	return 0;
 }
 
-int weight_pack(const struct kv_weight_part *parts, uint32_t n_parts,
-		struct kv_weight **ret_w)
+int weight_pack(struct threads *threads, const struct kv_weight_part *parts,
+		uint32_t n_parts, struct kv_weight **ret_w)
 {
 	struct kv_weight *w;
 
@@ -163,7 +191,7 @@ int weight_pack(const struct kv_weight_part *parts, uint32_t n_parts,
 
 		seg->col0 = w->n;
 		seg->panel0 = w->n_panels;
-		r = segment_pack(seg, &parts[i]);
+		r = segment_pack(threads, seg, &parts[i]);
 		if (r < 0) {
 			weight_free(w);
 			return r;

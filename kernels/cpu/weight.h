@@ -8,6 +8,8 @@
 
 #include "kernels/cpu/ops.h"
 
+struct threads;
+
 /* One part: n_panels panels of panel_bytes, outputs col0 .. col0 + n - 1 of the weight. */
 struct weight_segment {
 	enum kv_form form;
@@ -24,8 +26,9 @@ struct kv_weight {
 	struct weight_segment segments[KV_MAX_PARTS];
 };
 
-int weight_pack(const struct kv_weight_part *parts, uint32_t n_parts,
-		struct kv_weight **ret_w);
+/* As weight_pack() of backend.h; @threads: share the work, or NULL. */
+int weight_pack(struct threads *threads, const struct kv_weight_part *parts,
+		uint32_t n_parts, struct kv_weight **ret_w);
 void weight_free(struct kv_weight *w);
 size_t weight_bytes(const struct kv_weight *w);
 
