@@ -127,7 +127,8 @@ void client_lost(struct kvc_client *c, enum client_state state)
 		/* It would be readable all the time. */
 		watch_socket(c, false);
 		c->notice_tag = 0;
-		c->retry_ns = 0;
+		/* At once, but for a daemon that takes the connection and hangs up. */
+		c->retry_ns = c->state == CLIENT_HELLO ? clock_ns() + RETRY_NS : 0;
 	}
 	set_state(c, state);
 }

@@ -146,7 +146,7 @@ static void on_accept(struct loop_accept *accept, int fd)
 	if (fd >= 0)
 		sessions_accept(&daemon->sessions, fd, false);
 	else
-		log_errno(LOG_WARNING, fd, "cannot accept a connection");
+		sessions_warn(&daemon->sessions, fd, "cannot accept a connection");
 }
 
 static void on_accept_admin(struct loop_accept *accept, int fd)
@@ -156,7 +156,8 @@ static void on_accept_admin(struct loop_accept *accept, int fd)
 	if (fd >= 0)
 		sessions_accept(&daemon->sessions, fd, true);
 	else
-		log_errno(LOG_WARNING, fd, "cannot accept an administrator's connection");
+		sessions_warn(&daemon->sessions, fd,
+			      "cannot accept an administrator's connection");
 }
 
 static int daemon_start_loop(struct daemon *daemon)

@@ -26,6 +26,9 @@
 /* Sessions freed before rings and others get their turn. */
 #define REAP_BATCH 16
 
+/* Between two lines about the same shortage. */
+#define WARN_PERIOD_NS UINT64_C(30000000000)
+
 static void sessions_reap(struct loop_defer *reap);
 
 void sessions_init(struct sessions *sessions, struct loop *loop,
@@ -241,13 +244,14 @@ static void session_free(struct session *session)
 static void sessions_reap(struct loop_defer *reap)
 {
 	struct sessions *sessions = container_of(reap, struct sessions, reap);
-
 	struct session *session;
 
-	while ((session = sessions->closing)) {
+	for (unsigned int n = 0; (session = sessions->closing) && n < REAP_BATCH; n++) {
 		sessions->closing = session->next_closing;
 		session_free(session);
 	}
+	if (sessions->closing)
+		loop_defer(sessions->loop, reap, sessions_reap);
 }
 
 void session_close(struct session *session)
@@ -289,11 +293,22 @@ void session_fault(struct session *session, const char *what)
 	session_close(session);
 }
 
-/* Its connection failed by no fault of its own: the machine is short of something. */
+void sessions_warn(struct sessions *sessions, int error, const char *what)
+{
+	uint64_t now_ns = loop_now(sessions->loop);
+
+	if (error == sessions->warned_error &&
+	    now_ns - sessions->warned_ns < WARN_PERIOD_NS)
+		return;
+	sessions->warned_error = error;
+	sessions->warned_ns = now_ns;
+	log_errno(LOG_WARNING, error, "%s", what);
+}
+
+/* Its connection failed by no fault of its own. */
 static void session_fail(struct session *session, int error)
 {
-	log_errno(LOG_WARNING, error, "client %llu of uid %u is disconnected",
-		  (unsigned long long)session->id, (unsigned)session->cred.uid);
+	sessions_warn(session->sessions, error, "a client is disconnected");
 	session_close(session);
 }
 
@@ -465,7 +480,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 
 	r = peer_cred_get(fd, &cred);
 	if (r) {
-		log_errno(LOG_WARNING, r, "cannot tell who connected; refused");
+		sessions_warn(sessions, r, "cannot tell who connected; refused");
 		close(fd);
 		return NULL;
 	}
@@ -484,12 +499,13 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 		return NULL;
 	}
 	if (r) {
-		log_errno(LOG_WARNING, r, "cannot serve this user; refused");
+		sessions_warn(sessions, r, "cannot serve a user; refused");
 		close(fd);
 		return NULL;
 	}
 	session = calloc(1, sizeof(*session));
 	if (!session) {
+		sessions_warn(sessions, -ENOMEM, "cannot serve a client; refused");
 		user_disconnect(&sessions->users, user);
 		close(fd);
 		return NULL;
@@ -510,7 +526,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
 			session_readable);
 	if (r) {
-		log_errno(LOG_WARNING, r, "cannot watch a connection; refused");
+		sessions_warn(sessions, r, "cannot watch a connection; refused");
 		user_disconnect(&sessions->users, user);
 		close(fd);
 		free(session);

@@ -152,6 +152,8 @@ struct sessions {
 	struct monitor_queue *monitors;
 	uint64_t evictions_told; /* to those who watch */
 	struct session *closing;
+	int warned_error; /* what sessions_warn() said last, and when */
+	uint64_t warned_ns;
 	bool draining;
 	struct session_ring *warm;
 	struct session_ring *dirty;
@@ -162,6 +164,10 @@ struct sessions {
 void sessions_init(struct sessions *sessions, struct loop *loop,
 		   const struct config *config, struct engine *engine,
 		   struct fdstore *store);
+
+/* The machine is short of something, by nobody's fault: one line in the log, however many
+ * connections suffer, and another when it lasts. */
+void sessions_warn(struct sessions *sessions, int error, const char *what);
 
 /* At the end of the daemon: ends every session that is not kept. */
 void sessions_deinit(struct sessions *sessions);
