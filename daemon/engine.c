@@ -250,11 +250,13 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 		return;
 	engine->n_steps++;
 	loop_now_refresh(engine->loop);
-	if (engine->result.status < 0)
+	/* Once for as long as it fails in the same way. */
+	if (engine->result.status < 0 && engine->result.status != engine->step_error)
 		log_event(LOG_ERR,
 			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
 				     .error = engine->result.status),
 			  "the device failed in a step; its requests end with an error");
+	engine->step_error = engine->result.status;
 	sched_complete(engine->sched, &engine->plan, &engine->result);
 	engine_step(&engine->kick);
 }

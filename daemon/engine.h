@@ -67,6 +67,7 @@ struct engine {
 	struct loop_timer deadline;
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
+	int step_error; /* of the last step, 0 when it was well */
 	uint64_t n_steps;
 	uint64_t seen_beats, seen_ns; /* of engine_gets_on() */
 };
