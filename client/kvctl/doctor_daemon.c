@@ -213,6 +213,14 @@ static void check_limits(struct doctor *doctor, const struct sample *s)
 		doctor_add(doctor, "limits", DOCTOR_OK, "no user is at a limit");
 }
 
+static void check_draining(struct doctor *doctor)
+{
+	if (!doctor->stats.draining)
+		return;
+	doctor_add(doctor, "draining", DOCTOR_WARN, "new requests are refused");
+	doctor_fix(doctor, "sudo kvctl drain --off, once they may come again");
+}
+
 void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 {
 	struct kvd_server_info info;
@@ -229,6 +237,7 @@ void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 	}
 	check_model(doctor);
 	check_blocks(doctor);
+	check_draining(doctor);
 	kvc_get_server_info(client, &info);
 	if (info.features & KVD_FEATURE_ADMIN) {
 		check_sums(doctor, client, &sample);

@@ -73,6 +73,36 @@ def test_drain_waits_no_longer_than_told():
         d.kvctl("drain", "--wait", status=OK)
 
 
+def test_drain_shows():
+    """In the service's status line and in doctor, until it ends."""
+    d = Daemon(SMALL, start=False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        path = os.path.join(d.folder, "notify")
+        notify.bind(path)
+        notify.settimeout(20)
+        d.popen = {"env": {**os.environ, "NOTIFY_SOCKET": path}}
+
+        def status(wanted):
+            """Waits for a status line that does or does not speak of draining."""
+            while True:
+                for line in notify.recv(4096).decode().splitlines():
+                    if line.startswith("STATUS=") and "blocks used" in line and \
+                            ("draining" in line) == wanted:
+                        return
+
+        d.start()
+        with d:
+            status(False)
+            d.kvctl("drain")
+            status(True)
+            checks = json.loads(d.kvctl("doctor", "--json", status=None).stdout)["checks"]
+            equal([c["state"] for c in checks if c["name"] == "draining"], ["warn"], "doctor")
+            d.kvctl("drain", "--off")
+            status(False)
+            checks = json.loads(d.kvctl("doctor", "--json", status=None).stdout)["checks"]
+            assert not any(c["name"] == "draining" for c in checks), checks
+
+
 def test_drain_is_for_administrators():
     if os.getuid() != 0:
         raise Skip("needs root, to become another user")
