@@ -716,7 +716,8 @@ def test_removal():
     machine.run("test", "-f", MODEL)
 
 
-def main():
+def main(tests, binds=()):
+    """Boot the container and run the functions of a script, with more folders in it."""
     global machine
     why = None
     if os.geteuid() != 0:
@@ -731,7 +732,7 @@ def main():
         print(f"1..0 # SKIP {why}")
         return
     try:
-        binds = [(DEBS, "/debs"), (kvdtest.MODEL, "/model/default.gguf")]
+        binds = [*binds, (DEBS, "/debs"), (kvdtest.MODEL, "/model/default.gguf")]
         if os.access(kvdtest.HOSTILE, os.X_OK):
             binds.append((kvdtest.HOSTILE, "/hostile"))
         machine = Container(TREE, binds)
@@ -741,8 +742,8 @@ def main():
         print(f"1..0 # SKIP no container here: {' '.join(str(error).split())[-200:]}")
         return
     with machine:
-        kvdtest.run(globals())
+        kvdtest.run(tests)
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

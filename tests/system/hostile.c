@@ -324,6 +324,48 @@ static unsigned play_packets(void)
 	return n_packets;
 }
 
+/*
+ * Beginnings of HELLO, with the wish to be kept, and the answers to notices that nobody
+ * sent; what comes back is never read.
+ */
+static unsigned play_halves(void)
+{
+	unsigned n_packets = 0;
+
+	while (now() < deadline) {
+		int fd = raw_socket();
+
+		if (fd < 0) {
+			nap_us(2000);
+			continue;
+		}
+		for (unsigned i = 0; i < 64 && now() < deadline; i++) {
+			struct kvd_msg_hello hello = {
+				.hdr = {.len = sizeof(hello),
+					.type = KVD_MSG_HELLO,
+					.tag = raw_random(&seed) % 4},
+				.magic = KVD_HELLO_MAGIC,
+				.version = KVD_ABI_VERSION,
+				.features = KVD_FEATURE_KEEP,
+				.name = "hostile",
+			};
+			size_t len = raw_random(&seed) % 4
+					     ? sizeof(hello)
+					     : 1 + raw_random(&seed) % sizeof(hello);
+
+			if (raw_random(&seed) % 4 == 0)
+				hello.hdr.len = (uint32_t)len;
+			if (raw_random(&seed) % 4 == 0)
+				hello.hdr.type = KVD_MSG_STATS;
+			if (send(fd, &hello, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+				break;
+			n_packets++;
+		}
+		close(fd);
+	}
+	return n_packets;
+}
+
 /* A hundred connections, each with a ring, that do nothing at all. */
 static unsigned play_idle(unsigned n)
 {
@@ -347,14 +389,15 @@ static const struct verb {
 	const char *name;
 	unsigned (*play)(void);
 } verbs[] = {
-	{"noread", play_noread},     {"prefill", play_prefill},
-	{"sqfull", play_sqfull},     {"scribble", play_scribble},
-	{"sqes", play_sqes},         {"packets", play_packets},
-	{"seals", play_seals},       {"punch", play_punch},
-	{"keep", play_keep},         {"uffd", play_uffd},
-	{"fds", play_fds},           {"deaf", play_deaf},
-	{"connects", play_connects}, {"flip", play_flip},
-	{"bells", play_bells},       {"positions", play_positions},
+	{"noread", play_noread},       {"prefill", play_prefill},
+	{"sqfull", play_sqfull},       {"scribble", play_scribble},
+	{"sqes", play_sqes},           {"packets", play_packets},
+	{"halves", play_halves},       {"seals", play_seals},
+	{"punch", play_punch},         {"keep", play_keep},
+	{"uffd", play_uffd},           {"fds", play_fds},
+	{"deaf", play_deaf},           {"connects", play_connects},
+	{"flip", play_flip},           {"bells", play_bells},
+	{"positions", play_positions},
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))

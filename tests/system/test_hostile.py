@@ -154,5 +154,10 @@ def test_claims_impossible_positions():
     play("positions", 0.3)
 
 
+@limit(600)
+def test_half_packets_before_hello():
+    play("halves", 0.3, 10000)
+
+
 if __name__ == "__main__":
     sys.exit(kvdtest.run(globals()))

@@ -260,6 +260,44 @@ START_TEST(replies)
 }
 END_TEST
 
+START_TEST(notices)
+{
+	struct kvd_msg_notice n =
+				      {
+					      .hdr = {.len = sizeof(n),
+						      .type = KVD_MSG_NOTICE},
+					      .kind = KVD_NOTICE_RESTARTED,
+					      .hello_tag = 5,
+					      .generation = 9,
+				      },
+			      got = {0}, bad;
+	struct {
+		struct kvd_msg_notice n;
+		uint64_t more;
+	} longer = {.n = n, .more = 1};
+
+	ck_assert(proto_parse_notice(&n, sizeof(n), &got));
+	ck_assert_uint_eq(got.hello_tag, 5);
+	ck_assert_uint_eq(got.generation, 9);
+	longer.n.hdr.len = sizeof(longer);
+	ck_assert(proto_parse_notice(&longer, sizeof(longer), &got));
+	ck_assert(!proto_parse_notice(&n, sizeof(n) - 1, &got));
+	ck_assert(!proto_parse_notice(&n, 0, &got));
+	bad = n;
+	bad.kind = 2;
+	ck_assert(!proto_parse_notice(&bad, sizeof(bad), &got));
+	bad = n;
+	bad.hello_tag = 0;
+	ck_assert(!proto_parse_notice(&bad, sizeof(bad), &got));
+	bad = n;
+	bad.hdr.tag = 5;
+	ck_assert(!proto_parse_notice(&bad, sizeof(bad), &got));
+	bad = n;
+	bad.hdr.type = KVD_MSG_ERROR;
+	ck_assert(!proto_parse_notice(&bad, sizeof(bad), &got));
+}
+END_TEST
+
 START_TEST(sqes)
 {
 	static const struct {
@@ -461,8 +499,8 @@ END_TEST
 int main(void)
 {
 	const TTest *tests[] = {
-		hello,       headers, names,      reserved_fields, replies,
-		event_pages, sqes,    gen_params, chat_records,    statuses,
+		hello,   headers, names,      reserved_fields, replies,  event_pages,
+		notices, sqes,    gen_params, chat_records,    statuses,
 	};
 
 	return run_suite("proto", tests, KVD_ARRAY_LEN(tests));
