@@ -128,9 +128,10 @@ void client_lost(struct kvc_client *c, enum client_state state)
 		watch_socket(c, false);
 		c->notice_tag = 0;
 		/* At once, but for a daemon that takes the connection and hangs up. */
-		c->retry_ns = c->state == CLIENT_HELLO ? clock_ns() + RETRY_NS : 0;
+		c->retry_ns = clock_ns() + (c->state == CLIENT_HELLO ? RETRY_NS : 0);
 	}
 	set_state(c, state);
+	set_timer(c);
 }
 
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)

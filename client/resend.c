@@ -263,6 +263,11 @@ static int open_again(struct kvc_ring *r, struct kvd_msg_ring_opened *opened, in
 	if (c->state == CLIENT_OK && (!r->hup || c->epoch != r->epoch))
 		rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN,
 				     KVD_MSG_RING_OPENED, fds);
+	/* It died again, or is as good as dead: its end or its successor will show. */
+	if (rc == -ETIME) {
+		client_lost(c, CLIENT_SILENT);
+		rc = -EAGAIN;
+	}
 	if (rc >= 0 && proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED,
 					 sizeof(*opened), opened, sizeof(*opened)) < 0) {
 		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
