@@ -12,14 +12,16 @@ import signal
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
 import kvdtest  # noqa: E402
 import test_service as service  # noqa: E402
 from kvdtest import equal, limit, rounds, until  # noqa: E402
 
 KINDS = ("stream", "score", "nop", "calls")
+# The last one comes by the administrators' socket.
 WHO = ("alice", "bob", "alice", "carol")
+SOCKETS = {"carol": "/run/kvd/admin.sock"}
 LIMIT = "/run/systemd/system/kvd.service.d/59-limit.conf"
 WARM_START = "2103b159a0464c35866dd0fbbb5e0ec9"
 COLD_START = "13990343a3d54dfe90c81e26a4c2b46f"
@@ -31,6 +33,7 @@ def kills():
 
 def spawn(kind, who):
     child = service.machine.spawn("env", "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu",
+                                  f"KVD_SOCKET={SOCKETS.get(who, '/run/kvd/kvd.sock')}",
                                   "/tests/survive", kind, user=service.user(who))
     line = child.stdout.readline()
     assert line == "ready\n", f"{kind} says {line!r}: {child.stderr.read() if not line else ''}"
@@ -68,6 +71,7 @@ def prepare():
 
 def test_install():
     service.test_install()
+    service.test_model_fetch()
 
 
 @limit(3600)
@@ -85,6 +89,9 @@ def test_kills_of_the_daemon():
                 n += 1
             except (AssertionError, ProcessLookupError):
                 pass  # it had just ended, or has not begun
+        # One in four dies before it serves, perhaps.
+        if rng.random() < 0.75:
+            service.new_daemon(pid)
         time.sleep(rng.uniform(0, 1.2))
     until(lambda: service.show("ActiveState") == "active", 60, "the daemon serves")
     nop = finish(children)["nop"]
