@@ -270,6 +270,8 @@ static void play_stream(void)
 			ready = true;
 		}
 	}
+	free(a[0]);
+	free(a[1]);
 }
 
 static void play_score(void)
@@ -294,6 +296,7 @@ static void play_score(void)
 			ready = true;
 		}
 	}
+	free(a);
 }
 
 static void play_nop(void)
@@ -308,6 +311,7 @@ static void play_nop(void)
 		if (now_ns() - a->slots[0].begun_ns > PATIENCE)
 			die("nop", -ETIME);
 	}
+	free(a);
 }
 
 /* ----------------------------------------------------------- blocking calls */
@@ -355,6 +359,7 @@ static void play_calls(void)
 		n_answers += 4;
 		timed(begun);
 	}
+	kvc_result_clear(&first);
 }
 
 static int by_size(const void *a, const void *b)

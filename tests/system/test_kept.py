@@ -79,17 +79,13 @@ def test_kills_with_a_store():
     rng = random.Random(5)
     with fdstore.Kept(POOL) as d:
         children = {kind: spawn(d, kind) for kind in KINDS}
-        equal(len([n for n in d.manager.names() if n.startswith("client-")]), len(KINDS),
-              "connections in the store")
+        kept(d, len(KINDS))
         n = kills()
         starts = sorted(die_and_come_back(d, rng) for _ in range(n))
         print(f"# a start takes p50 {1e3 * starts[n // 2]:.0f} ms, max {1e3 * starts[-1]:.0f} ms")
-        equal(len([n for n in d.manager.names() if n.startswith("client-")]), len(KINDS),
-              "connections in the store, still the same")
+        kept(d, len(KINDS))
         report("kill -9, kept", n, finish(children))
-        until(lambda: not d.manager.names() or
-              not [n for n in d.manager.names() if n.startswith("client-")],
-              kvdtest.grace(), "ended connections leave the store")
+        kept(d, 0)
 
 
 @limit(900)
@@ -187,8 +183,15 @@ def notice(s):
     return tag
 
 
-def kept(d):
-    return [n for n in d.manager.names() if n.startswith("client-")]
+def kept(d, n=None):
+    """Names in the store; once there are so many, as the manager gets to it."""
+    def names():
+        return [name for name in d.manager.names() if name.startswith("client-")]
+
+    if n is not None:
+        until(lambda: len(names()) == n, kvdtest.grace(),
+              lambda: f"{n} connections in the store: {names()}")
+    return names()
 
 
 @limit(300)
@@ -196,8 +199,7 @@ def test_rules_of_the_notice():
     """What kvd-abi(7) says of a kept connection, word by word."""
     with fdstore.Kept(POOL) as d:
         s, old = connect(d), connect(d, features=0)
-        before = kept(d)
-        equal(len(before), 1, "only who asks for it is kept")
+        before = kept(d, 1)  # only who asks for it
         d.process.kill()
         d.process.wait()
         # Left unread by the dead one: a request, and a HELLO out of place.
@@ -222,7 +224,7 @@ def test_rules_of_the_notice():
         # HELLO again is what it always was.
         s.send(hello(newer))
         equal(s.recv(100), b"", "a second HELLO")
-        until(lambda: not kept(d), kvdtest.grace(), "it has left the store")
+        kept(d, 0)
 
 
 @limit(300)
@@ -230,13 +232,14 @@ def test_half_packets_before_hello():
     """A kept connection that breaks the contract ends, for the store as well."""
     with fdstore.Kept(POOL) as d:
         sockets = [connect(d) for _ in range(3)]
+        kept(d, 3)
         d.restart(signal.SIGKILL)
         for s, packet in zip(sockets, (b"x", message(STATS, 1)[:-1],
                                        message(STATS, 0))):
             notice(s)
             s.send(packet)
             equal(s.recv(100), b"", f"after {packet!r}")
-        until(lambda: not kept(d), kvdtest.grace(), "they have left the store")
+        kept(d, 0)
         equal(d.stats()["clients"], 1, "clients")
 
 
@@ -245,6 +248,7 @@ def test_fewer_places_after_the_restart():
     """Limits hold for kept connections: who finds no place is told and let go."""
     with fdstore.Kept(POOL) as d:
         sockets = [connect(d) for _ in range(5)]
+        kept(d, 5)
         d.options["daemon.max_clients"] = 3
         d.restart()
         first = [header(s.recv(65536))[0] for s in sockets]
@@ -252,7 +256,7 @@ def test_fewer_places_after_the_restart():
         for s, kind in zip(sockets, first):
             if kind == REJECT:
                 equal(s.recv(100), b"", "after REJECT")
-        until(lambda: len(kept(d)) == 3, kvdtest.grace(), "the others have left the store")
+        kept(d, 3)
         for s in sockets:
             s.close()
 
@@ -264,19 +268,20 @@ def test_sleepers_and_floods():
         child = spawn(d, "calls")
         sleepers = [connect(d) for _ in range(20)]
         flood = connect(d)
+        kept(d, 22)
         for _ in range(kvdtest.rounds(10)):
             d.restart(signal.SIGKILL)
-        equal(len(kept(d)), 22, "connections in the store")
+        kept(d, 22)
         end = time.monotonic() + 30
         try:
             while time.monotonic() < end:
                 flood.send(message(STATS, 5))
         except OSError:
             pass
-        until(lambda: len(kept(d)) == 21, kvdtest.grace(), "the flood has left the store")
+        kept(d, 21)
         for s in sleepers:
             s.close()
-        until(lambda: len(kept(d)) == 1, kvdtest.grace(), "the sleepers have left it")
+        kept(d, 1)
         child.terminate()
         got = json.loads(child.communicate(timeout=60)[0])
         equal((got["wrong"], got["lost"]), (0, 0), "answers wrong or lost")
