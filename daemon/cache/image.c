@@ -232,6 +232,9 @@ void image_clear(struct image *image, uint32_t id)
 	__atomic_store_n(&image_record(image, id)->commit, 0, __ATOMIC_RELAXED);
 	/* nothing that follows, here or in who is told of it, comes before */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
+	/* prompts are kept no longer than they are of use */
+	memset(image_record(image, id)->tokens, 0,
+	       image->block_tokens * sizeof(*image_record(image, id)->tokens));
 }
 
 void image_commit(struct image *image, uint32_t id, const struct image_record *fields,
