@@ -128,7 +128,7 @@ struct progress {
  * @given:  of the answer, to the caller
  * @again:  of the answer that comes after a restart; what @given has is skipped
  * @res:    of a request that this side ended, which @ended tells, or will end
- * @n_lost: restarts since a CQE was given out
+ * @n_lost: restarts since a CQE was given out, weighted
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
  * @shown:  CQEs with MORE were given out
  * @replay: @again has not caught up with @given
@@ -178,6 +178,7 @@ struct kept {
 /**
  * struct kvc_ring - one ring
  * @epoch:      of the client when it was opened
+ * @opened_ns:  when it was opened again last
  * @fingerprint, @n_vocab: of the model then
  * @sqes:       [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
  * @reqs:       [n_reqs]
@@ -223,6 +224,7 @@ struct kvc_ring {
 	uint32_t n_empty;
 	uint32_t ring_id;
 	uint32_t epoch;
+	uint64_t opened_ns;
 	uint32_t n_vocab;
 	uint8_t fingerprint[32];
 	int epoll_fd;

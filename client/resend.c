@@ -20,10 +20,14 @@
 #include "ipc/proto.h"
 
 /*
- * Restarts that one request survives without getting on: a request that kills the daemon
- * must not do so for ever.
+ * A request that kills the daemon must not do so for ever. How often one goes through a
+ * restart without getting on: a daemon that dies again soon is the service manager's to
+ * give up, so those count little.
  */
-#define MAX_LOST 32
+#define MAX_LOST  250
+#define LOST_SOON 1
+#define LOST_LATE 8
+#define SOON_NS   3000000000u
 
 #define HASH_PRIME 0x100000001b3u
 
@@ -153,10 +157,11 @@ static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 }
 
 /* May it be submitted again? Return: 0, or with what to end it. */
-static int judge(struct request *q, bool same_model)
+static int judge(struct request *q, unsigned cost, bool same_model)
 {
-	if (q->doomed || ++q->n_lost > MAX_LOST)
+	if (q->doomed || q->n_lost + cost > MAX_LOST)
 		return KVD_E_RESTARTED;
+	q->n_lost = (uint8_t)(q->n_lost + cost);
 	if (q->deadline_ns && clock_ns() >= q->deadline_ns)
 		return KVD_E_DEADLINE;
 	switch (q->opcode) {
@@ -218,9 +223,12 @@ void ring_pump(struct kvc_ring *r)
 static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 			 bool same_model)
 {
+	uint64_t now = clock_ns();
+	unsigned cost = now - r->opened_ns < SOON_NS ? LOST_SOON : LOST_LATE;
 	uint32_t i;
 	int rc;
 
+	r->opened_ns = now;
 	for (i = 0; i < r->n_reqs; i++)
 		if (r->reqs[i].used && !r->reqs[i].ended &&
 		    r->reqs[i].opcode == KVD_OP_CANCEL)
@@ -230,7 +238,7 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 
 		if (!q->used || q->ended)
 			continue;
-		rc = judge(q, same_model);
+		rc = judge(q, cost, same_model);
 		if (rc < 0)
 			request_end(r, q, rc);
 		else

@@ -131,7 +131,7 @@ static void ask(struct asker *a, unsigned i, uint8_t opcode)
 	s->begun_ns = now_ns();
 	s->busy = true;
 	kvc_sqe_set_data64(sqe, s->data);
-	o.max_tokens = 6 + 12 * (i % 3);
+	o.max_tokens = 4 + 6 * (i % 3);
 	o.gen_flags = KVD_GEN_LOGPROBS;
 	/* Every other one draws. */
 	if (i % 2) {
