@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -427,17 +428,45 @@ static int check_all_used(struct llama_loader *in)
 	return 0;
 }
 
-static int load_fingerprint(struct llama_loader *in)
-{
+/**
+ * struct hasher - the file's SHA-256, in a thread of its own while the weights are packed
+ * @failed: libcrypto had no memory
+ */
+struct hasher {
+	pthread_t thread;
+	bool started;
+	struct llama *llama;
+	const uint8_t *image;
 	size_t len;
-	const uint8_t *image = gguf_image(in->gguf, &len);
+	bool failed;
+};
+
+static void *hash_image(void *arg)
+{
+	struct hasher *h = arg;
 
 	/* What follows crashes where libcrypto had no memory to begin with. */
-	if (!OSSL_LIB_CTX_get0_global_default())
-		return -ENOMEM;
-	return EVP_Digest(image, len, in->llama->fingerprint, NULL, EVP_sha256(), NULL)
-		       ? 0
-		       : -ENOMEM;
+	h->failed = !OSSL_LIB_CTX_get0_global_default() ||
+		    !EVP_Digest(h->image, h->len, h->llama->fingerprint, NULL,
+				EVP_sha256(), NULL);
+	return NULL;
+}
+
+static void hasher_start(struct hasher *h, struct llama *llama, const struct gguf *gguf)
+{
+	*h = (struct hasher){.llama = llama};
+	h->image = gguf_image(gguf, &h->len);
+	h->started = !pthread_create(&h->thread, NULL, hash_image, h);
+	if (!h->started)
+		hash_image(h);
+}
+
+/* Return: 0 or -ENOMEM. */
+static int hasher_end(struct hasher *h)
+{
+	if (h->started)
+		pthread_join(h->thread, NULL);
+	return h->failed ? -ENOMEM : 0;
 }
 
 int llama_load(struct llama *ret, const struct gguf *gguf,
@@ -446,7 +475,8 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 {
 	struct llama_loader in = {ret, gguf, err, NULL};
 	const char *head = "token_embd.weight";
-	int r;
+	struct hasher hasher;
+	int r, h;
 
 	*ret = (struct llama){.backend = backend, .dev = dev};
 	r = llama_read_params(gguf, &ret->params, err);
@@ -455,8 +485,7 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 	ret->layers = calloc(ret->params.n_layers, sizeof(*ret->layers));
 	in.used = calloc(gguf_n_tensors(gguf) + 1, sizeof(*in.used));
 	r = ret->layers && in.used ? 0 : -ENOMEM;
-	if (!r)
-		r = load_fingerprint(&in);
+	hasher_start(&hasher, ret, gguf);
 	if (!r)
 		r = load_embedding(&in);
 	if (!r)
@@ -473,6 +502,9 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 				&ret->head);
 	if (!r)
 		r = check_all_used(&in);
+	h = hasher_end(&hasher);
+	if (!r)
+		r = h;
 	free(in.used);
 	if (r)
 		llama_unload(ret);
