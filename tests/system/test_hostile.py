@@ -104,54 +104,54 @@ def test_submits_random_entries():
 
 @limit(600)
 def test_cannot_change_what_is_sealed():
-    play("seals", 0.3)
+    play("seals", 0.2)
 
 
 @limit(600)
 def test_punches_holes():
-    play("punch", 0.3)
+    play("punch", 0.2)
 
 
 @limit(600)
 def test_keeps_its_maps():
-    play("keep", 0.3)
+    play("keep", 0.2)
 
 
 @limit(600)
 def test_stalls_its_own_pages():
-    play("uffd", 0.3)
+    play("uffd", 0.2)
 
 
 @limit(600)
 def test_sends_descriptors():
-    play("fds", 0.3)
+    play("fds", 0.2)
 
 
 @limit(600)
 def test_never_reads_its_socket():
-    play("deaf", 0.3)
+    play("deaf", 0.2)
 
 
 @limit(600)
 def test_connects_without_end():
     # Of its own user's connections it leaves none. Each that is accepted costs the loop some
     # system calls, a crowd of them a few milliseconds.
-    play("connects", 0.3, 10000, user=61001, group=61001, extra_groups=[])
+    play("connects", 0.2, 10000, user=61001, group=61001, extra_groups=[])
 
 
 @limit(600)
 def test_changes_what_is_being_read():
-    play("flip", 0.3)
+    play("flip", 0.2)
 
 
 @limit(600)
 def test_rings_without_end():
-    play("bells", 0.3)
+    play("bells", 0.2)
 
 
 @limit(600)
 def test_claims_impossible_positions():
-    play("positions", 0.3)
+    play("positions", 0.2)
 
 
 @limit(600)
