@@ -146,13 +146,45 @@ static bool show_ended(const struct choices *choices, uint32_t *at)
 	return fflush(stdout) != EOF;
 }
 
-/* Whether the request was refused before it became several sequences. */
-static bool refused(const struct choices *choices)
+/* Whether any answer has begun or ended. */
+static bool begun(const struct choices *choices)
 {
-	for (uint32_t i = 1; i < choices->n; i++)
-		if (choices->list[i].ended)
-			return false;
-	return choices->list[0].res < 0 && !choices->list[0].result.n_tokens;
+	for (uint32_t i = 0; i < choices->n; i++)
+		if (choices->list[i].ended || choices->list[i].result.n_tokens)
+			return true;
+	return false;
+}
+
+static void end(struct choice *choice, int res, const struct kvd_cqe_usage *usage)
+{
+	choice->res = res;
+	choice->result.usage = *usage;
+	choice->ended = true;
+}
+
+/*
+ * The final CQE is that of the answer which ended last. Where the request was lost as a
+ * whole it names none: all that had not ended end alike.
+ */
+static void end_all(struct choices *choices, const struct kvd_cqe *cqe)
+{
+	struct choice *last = &choices->list[KVD_CQE_INDEX(cqe->flags)];
+	uint32_t n_open = 0;
+
+	for (uint32_t i = 0; i < choices->n; i++)
+		n_open += !choices->list[i].ended;
+	if (n_open == 1 && !last->ended) {
+		end(last, cqe->res, &cqe->u.usage);
+		return;
+	}
+	for (uint32_t i = 0; i < choices->n; i++) {
+		struct choice *choice = &choices->list[i];
+		struct kvd_cqe_usage usage = cqe->u.usage;
+
+		usage.generated_tokens = (uint32_t)choice->result.n_tokens;
+		if (!choice->ended)
+			end(choice, cqe->res, &usage);
+	}
 }
 
 static int gather_all(struct choices *choices, struct kvc_ring *ring, bool show)
@@ -163,6 +195,7 @@ static int gather_all(struct choices *choices, struct kvc_ring *ring, bool show)
 
 	while (more) {
 		struct choice *choice;
+		int refused = 0;
 		int r = kvc_ring_wait_cqe(ring, &cqe, -1);
 
 		if (r < 0)
@@ -173,16 +206,18 @@ static int gather_all(struct choices *choices, struct kvc_ring *ring, bool show)
 		choice = &choices->list[KVD_CQE_INDEX(cqe->flags)];
 		if (more && !(cqe->flags & KVD_CQE_END)) {
 			r = gather(choice, cqe, choices->logprobs);
+		} else if (more) {
+			end(choice, cqe->res, &cqe->u.usage);
 		} else {
-			choice->res = cqe->res;
-			choice->result.usage = cqe->u.usage;
-			choice->ended = true;
+			if (cqe->res < 0 && !begun(choices))
+				refused = cqe->res;
+			end_all(choices, cqe);
 		}
 		kvc_ring_cqe_seen(ring);
 		if (r < 0)
 			return r;
-		if (!more && refused(choices))
-			return choices->list[0].res;
+		if (refused)
+			return refused;
 		/* nobody can read the rest; closing the ring cancels it */
 		if (show && !show_ended(choices, &shown))
 			return 0;

@@ -35,7 +35,8 @@ struct choices {
  * @show: print each to stdout as it becomes whole
  *
  * Return: 0, also when answers ended with errors of their own (choices_error()), or the
- * library's error, or that of a request that was refused as a whole. choices_deinit() is right after both.
+ * library's error, or that of a request that was refused as a whole. choices_deinit() is
+ * right after both.
  */
 int choices_run(struct choices *choices, struct kvc_client *client,
 		const struct kvc_input *input, const struct kvc_gen_opts *opts,
