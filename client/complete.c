@@ -20,6 +20,7 @@
 #include "ipc/barrier.h"
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
+#include "ipc/sqe.h"
 
 /* Looks without cpu_relax(), which alone can take longer than a round trip. */
 #define SPIN_HOT 256
@@ -125,7 +126,7 @@ static enum taken accept_cqe(struct kvc_ring *r)
 			return TAKEN_BAD;
 		return ring_progress(r, q) ? TAKEN_GIVE : TAKEN_DROP;
 	}
-	if (q->keep && !q->doomed)
+	if (q->keep && !q->doomed && sqe_was_kept(&r->cqe))
 		r->kept[r->n_kept++ % KVD_MAX_KEPT] = (struct kept){q->user_data, wire};
 	accept_final(r, q);
 	return TAKEN_GIVE;

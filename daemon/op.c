@@ -12,6 +12,7 @@
 #include "daemon/ring_watch.h"
 #include "daemon/session.h"
 #include "ipc/ring.h"
+#include "ipc/sqe.h"
 
 struct op *op_new(struct engine *engine, struct session_ring *ring,
 		  const struct kvd_sqe *sqe, uint64_t now_ns)
@@ -280,7 +281,7 @@ bool op_flush(struct op *op)
 		if (op->staged_final) {
 			if (op->group)
 				op->group->n_open--;
-			if (op->keep && op->n_kept)
+			if (op->keep && op->n_kept && sqe_was_kept(&op->staged))
 				session_ring_keep(ring, op);
 			op_free(op);
 			return true;

@@ -61,7 +61,7 @@ struct op_group {
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
- * @keep: n_kept tokens stay for FORK when it ends; @kept: [cap_kept] prompt and answer,
+ * @keep: n_kept tokens stay for FORK when it ends (sqe_was_kept()); @kept: [cap_kept] prompt and answer,
  *	charged to the user of its session
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came

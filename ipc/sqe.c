@@ -192,3 +192,8 @@ int sqe_next_message(const void *bytes, size_t len, size_t *pos,
 	*pos = at + content_len;
 	return 1;
 }
+
+bool sqe_was_kept(const struct kvd_cqe *end)
+{
+	return end->res >= 0 || end->res == -ECANCELED || end->u.usage.generated_tokens;
+}

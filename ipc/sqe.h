@@ -4,11 +4,12 @@
 
 /*
  * What an SQE and the bytes it names must look like, by opcode: the checks that
- * need neither a model nor a session. Pure functions over private copies, no
- * state, any thread; fuzzed. Whether a token exists or a text tokenizes is for
+ * need neither a model nor a session; and what both sides conclude from how it ended.
+ * Pure functions over private copies, no state, any thread; fuzzed. Whether a token exists or a text tokenizes is for
  * the daemon.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,5 +51,14 @@ int sqe_parse_gen_params(const void *bytes, size_t len, struct kvd_gen_params *r
  */
 int sqe_next_message(const void *bytes, size_t len, size_t *pos,
 		     struct sqe_span *ret_role, struct sqe_span *ret_content);
+
+/**
+ * sqe_was_kept() - whether a request with KVD_GEN_KEEP stays for FORK
+ * @end: its final CQE
+ *
+ * Not one that was refused, or failed before its first token: retries of it would push out
+ * what is of use. Daemon and client count what is kept by this rule.
+ */
+bool sqe_was_kept(const struct kvd_cqe *end);
 
 #endif

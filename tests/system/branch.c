@@ -262,6 +262,31 @@ static void forget(uint64_t data)
 	      answers[MAX_ACTIVE - 2][0].res);
 }
 
+/* As often as sequences are kept, so that each that is kept shows: 1 and 2 would be gone. */
+static void refused(const uint32_t *tokens, uint32_t n, const struct kvd_quota *quota,
+		    const struct kvc_gen_opts *o)
+{
+	const struct kvd_quota none = {0};
+
+	check(!kvc_quota_set(client, getuid(), KVD_QUOTA_BLOCKS, quota), "a limit", 0, 0);
+	for (uint32_t i = 0; i < KVD_MAX_KEPT; i++) {
+		begin(3, tokens, n, o);
+		finish(3);
+		check(answers[3][0].res == KVD_E_QUOTA, "beyond a limit",
+		      answers[3][0].res, i);
+	}
+	check(!kvc_quota_set(client, getuid(), KVD_QUOTA_BLOCKS, &none), "no limit", 0,
+	      0);
+	check(kvc_drain(client, KVD_DRAIN_ON, NULL) == 1, "draining", 0, 0);
+	for (uint32_t i = 0; i < KVD_MAX_KEPT; i++) {
+		begin(3, tokens, n, o);
+		finish(3);
+		check(answers[3][0].res == KVD_E_DRAINING, "a drain", answers[3][0].res,
+		      i);
+	}
+	check(kvc_drain(client, KVD_DRAIN_OFF, NULL) == 0, "no drain", 0, 0);
+}
+
 static void keep(const uint32_t *tokens, uint32_t n)
 {
 	struct kvc_gen_opts o = options();
@@ -282,6 +307,14 @@ static void keep(const uint32_t *tokens, uint32_t n)
 	begin(3, tokens, n, &o);
 	finish(3);
 	check(answers[3][0].res == KVD_E_QUOTA, "keeping too much", answers[3][0].res, 0);
+	quota.max_arena = 0;
+	check(!kvc_quota_set(client, getuid(), KVD_QUOTA_ARENA, &quota), "no limit", 0,
+	      0);
+	/* neither is what the scheduler refuses, nor what a draining daemon does */
+	quota.max_blocks = 1;
+	refused(tokens, n, &quota, &o);
+	check(charged() == rings + 2 * each, "the charge of what was refused",
+	      (long)charged(), (long)(rings + 2 * each));
 	o.gen_flags &= ~(uint32_t)KVD_GEN_KEEP;
 	fork_at(4, 1, 0, NULL, 0, o);
 	finish(4);

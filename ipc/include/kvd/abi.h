@@ -422,7 +422,9 @@ struct kvd_gen_params {
 #define KVD_GEN_ECHO (1u << 2)
 /*
  * Remember the tokens after the end, for FORK, until CANCEL or the end of the ring.
- * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1. Four bytes for each token of
+ * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1. A request that is refused,
+ * or fails before its first token (res < 0 other than -ECANCELED, generated_tokens 0), is
+ * not remembered. Four bytes for each token of
  * prompt and answer, as long as it may become, are charged to the user when the request is
  * taken: KVD_E_QUOTA with detail = max_arena where that is too much.
  */

@@ -385,6 +385,34 @@ START_TEST(sqes)
 }
 END_TEST
 
+/* By kvd-abi(7), FORK: not what was refused, or failed before its first token. */
+START_TEST(kept)
+{
+	static const struct {
+		int32_t res;
+		uint32_t n_tokens;
+		bool kept;
+	} cases[] = {
+		{0, 0, true},
+		{5, 5, true},
+		{-ECANCELED, 0, true},
+		{-ECANCELED, 5, true},
+		{KVD_E_BUSY, 0, false},
+		{KVD_E_QUOTA, 0, false},
+		{KVD_E_DEVICE, 3, true},
+		{-ENOMEM, 0, false},
+	};
+	size_t i;
+
+	for (i = 0; i < KVD_ARRAY_LEN(cases); i++) {
+		struct kvd_cqe cqe = {.res = cases[i].res};
+
+		cqe.u.usage.generated_tokens = cases[i].n_tokens;
+		ck_assert_msg(sqe_was_kept(&cqe) == cases[i].kept, "case %zu", i);
+	}
+}
+END_TEST
+
 START_TEST(gen_params)
 {
 	struct {
@@ -499,8 +527,8 @@ END_TEST
 int main(void)
 {
 	const TTest *tests[] = {
-		hello,   headers, names,      reserved_fields, replies,  event_pages,
-		notices, sqes,    gen_params, chat_records,    statuses,
+		hello,   headers, names, reserved_fields, replies,      event_pages,
+		notices, sqes,    kept,  gen_params,      chat_records, statuses,
 	};
 
 	return run_suite("proto", tests, KVD_ARRAY_LEN(tests));
