@@ -204,7 +204,8 @@ static void engine_arm_deadline(struct engine *engine)
 	if (!due_ns)
 		loop_timer_stop(&engine->deadline);
 	else if (loop_timer_start(engine->loop, &engine->deadline, due_ns, 0,
-				  engine_deadline))
+				  engine_deadline) &&
+		 log_due(&engine->deadline_failed, -ENOMEM, loop_now(engine->loop)))
 		log_errno(LOG_WARNING, -ENOMEM, "cannot watch deadlines");
 }
 
@@ -250,13 +251,14 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 		return;
 	engine->n_steps++;
 	loop_now_refresh(engine->loop);
-	/* Once for as long as it fails in the same way. */
-	if (engine->result.status < 0 && engine->result.status != engine->step_error)
+	if (engine->result.status >= 0)
+		engine->step_failed = (struct log_last){0};
+	else if (log_due(&engine->step_failed, engine->result.status,
+			 loop_now(engine->loop)))
 		log_event(LOG_ERR,
 			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
 				     .error = engine->result.status),
 			  "the device failed in a step; its requests end with an error");
-	engine->step_error = engine->result.status;
 	sched_complete(engine->sched, &engine->plan, &engine->result);
 	engine_step(&engine->kick);
 }

@@ -25,6 +25,7 @@
 #include "daemon/cache/block.h"
 #include "daemon/cache/prefix.h"
 #include "daemon/engine_keep.h"
+#include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/model/tokenizer.h"
 #include "daemon/sched/plan.h"
@@ -67,7 +68,8 @@ struct engine {
 	struct loop_timer deadline;
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
-	int step_error; /* of the last step, 0 when it was well */
+	struct log_last step_failed; /* no error when the last step was well */
+	struct log_last deadline_failed;
 	uint64_t n_steps;
 	uint64_t seen_beats, seen_ns; /* of engine_gets_on() */
 };

@@ -23,6 +23,9 @@
 
 #define MAX_FIELDS 16
 
+/* Between two lines about the same trouble. */
+#define REPEAT_NS UINT64_C(30000000000)
+
 static struct {
 	enum log_target target;
 	int level;
@@ -67,6 +70,14 @@ enum log_target log_open(enum log_target target, int level)
 void log_set_rate_limit(uint64_t interval_ns, unsigned int burst)
 {
 	log_state.rate = (struct log_rate){.interval_ns = interval_ns, .burst = burst};
+}
+
+bool log_due(struct log_last *last, int error, uint64_t now_ns)
+{
+	if (error == last->error && now_ns - last->at_ns < REPEAT_NS)
+		return false;
+	*last = (struct log_last){error, now_ns};
+	return true;
 }
 
 bool log_enabled(int level)

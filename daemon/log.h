@@ -108,6 +108,22 @@ void log_write(int level, const struct log_fields *fields, const char *file, int
 #define log_errno(level, code, ...)                                                      \
 	log_event(level, LOG_FIELDS(.error = (code)), __VA_ARGS__)
 
+/* What was said last about one kind of trouble; all zero: nothing. */
+struct log_last {
+	int error;
+	uint64_t at_ns;
+};
+
+/**
+ * log_due() - whether trouble that may last is to be logged
+ * @last: noted here where it is
+ * @error: not 0
+ *
+ * Return: true for another error than the last one, and for the same one when 30 s have
+ * passed, so that it is one line in the log and yet seen when it comes back.
+ */
+bool log_due(struct log_last *last, int error, uint64_t now_ns);
+
 /**
  * log_escape() - make bytes harmless for a terminal and for one line
  * @dst, @size: gets the NUL-terminated result; size >= 1

@@ -26,9 +26,6 @@
 /* Sessions freed before rings and others get their turn. */
 #define REAP_BATCH 16
 
-/* Between two lines about the same shortage. */
-#define WARN_PERIOD_NS UINT64_C(30000000000)
-
 static void sessions_reap(struct loop_defer *reap);
 
 void sessions_init(struct sessions *sessions, struct loop *loop,
@@ -295,14 +292,8 @@ void session_fault(struct session *session, const char *what)
 
 void sessions_warn(struct sessions *sessions, int error, const char *what)
 {
-	uint64_t now_ns = loop_now(sessions->loop);
-
-	if (error == sessions->warned_error &&
-	    now_ns - sessions->warned_ns < WARN_PERIOD_NS)
-		return;
-	sessions->warned_error = error;
-	sessions->warned_ns = now_ns;
-	log_errno(LOG_WARNING, error, "%s", what);
+	if (log_due(&sessions->warned, error, loop_now(sessions->loop)))
+		log_errno(LOG_WARNING, error, "%s", what);
 }
 
 /* Its connection failed by no fault of its own. */

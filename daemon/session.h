@@ -36,6 +36,7 @@
 #include <kvd/proto.h>
 
 #include "daemon/listener.h"
+#include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/user.h"
 #include "ipc/ring.h"
@@ -152,8 +153,7 @@ struct sessions {
 	struct monitor_queue *monitors;
 	uint64_t evictions_told; /* to those who watch */
 	struct session *closing;
-	int warned_error; /* what sessions_warn() said last, and when */
-	uint64_t warned_ns;
+	struct log_last warned; /* by sessions_warn() */
 	bool draining;
 	struct session_ring *warm;
 	struct session_ring *dirty;

@@ -349,6 +349,25 @@ START_TEST(journal_fields)
 }
 END_TEST
 
+/* The same trouble is one line in 30 s, another one is a line at once. */
+START_TEST(lasting_trouble)
+{
+	const uint64_t start = 5, later = start + UINT64_C(30000000000);
+	struct log_last last = {0};
+
+	ck_assert(log_due(&last, -EIO, start));
+	ck_assert(!log_due(&last, -EIO, start));
+	ck_assert(!log_due(&last, -EIO, later - 1));
+	/* what was not logged does not put the next line off */
+	ck_assert(log_due(&last, -EIO, later));
+	ck_assert(log_due(&last, -ENOMEM, later));
+	ck_assert(log_due(&last, -EIO, later));
+	ck_assert(!log_due(&last, -EIO, later));
+	last = (struct log_last){0};
+	ck_assert(log_due(&last, -EIO, later));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("log");
@@ -366,6 +385,7 @@ int main(void)
 	tcase_add_test(tcase, rate_of_many_uids);
 	tcase_add_test(tcase, rate_switched_off);
 	tcase_add_test(tcase, suppressed_is_noted);
+	tcase_add_test(tcase, lasting_trouble);
 	tcase_add_test(tcase, journal_fields);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
