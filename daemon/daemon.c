@@ -60,8 +60,12 @@ static void on_sighup(struct loop_signal *signal, int signo)
 	notify_reloading();
 	r = daemon->reload(daemon->reload_ctx, &fresh);
 	if (r) {
-		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD),
-			  "the configuration has mistakes; nothing was changed");
+		/* Its lines may be all right where it could not be read. */
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s",
+			  r == DAEMON_RELOAD_MISTAKES
+				  ? "the configuration has mistakes; nothing was changed"
+				  : "the configuration could not be read; nothing was "
+				    "changed, reload again");
 	} else {
 		n = config_adopt(daemon->config, &fresh, later, sizeof(later));
 		log_apply(daemon->config);

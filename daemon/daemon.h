@@ -22,8 +22,11 @@
 #include "daemon/loop.h"
 #include "daemon/session.h"
 
-/* Reads the configuration again, into a new struct config, and logs its mistakes.
- * Return: 0 when there are none; config_deinit() of @fresh is right after all. */
+/* Lines are wrong; files that may be all right could not be read. */
+enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };
+
+/* Reads the configuration again, into a new struct config, and logs what is wrong with it.
+ * Return: 0; DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is right after all. */
 typedef int (*daemon_reload_fn)(void *ctx, struct config *fresh);
 
 struct daemon {

@@ -138,8 +138,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 	return -1;
 }
 
-/* Return: 0; 1 when mistakes were reported; 2 when files could not be read that may be all
- * right, which was reported, too; -errno. */
+/* Return: 0; when mistakes were reported, or files could not be read that may be all right,
+ * which was reported, too: DAEMON_RELOAD_*; -errno. */
 static int load_config(struct config *config, const struct arguments *args)
 {
 	struct config_report report = {.fn = report_line};
@@ -155,7 +155,9 @@ static int load_config(struct config *config, const struct arguments *args)
 	}
 	if (!report.n_errors)
 		config_check(config, &report);
-	return report.unread ? 2 : report.n_errors ? 1 : 0;
+	return report.unread     ? DAEMON_RELOAD_UNREAD
+	       : report.n_errors ? DAEMON_RELOAD_MISTAKES
+				 : 0;
 }
 
 static int reload(void *ctx, struct config *fresh)
@@ -234,7 +236,7 @@ static int act(struct config *config, struct arguments *args)
 
 	if (r < 0)
 		log_errno(LOG_ERR, r, "cannot read the configuration");
-	if (r == 1)
+	if (r == DAEMON_RELOAD_MISTAKES)
 		return args->check || args->reload ? EXIT_FAILURE : EX_CONFIG;
 	if (r) {
 		if (!args->check && !args->reload)

@@ -4,7 +4,9 @@
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -135,6 +137,31 @@ def test_socket_left_by_a_dead_daemon():
         assert not os.path.exists(d.socket), "the socket is still there"
     finally:
         d.close()
+
+
+def test_reload_that_cannot_read():
+    """Out of descriptors is no mistake in the configuration, and says so."""
+    with Daemon({"cache.kv_cache_memory": "32M"}) as d:
+        config = os.path.join(d.folder, "kvd.conf")
+
+        def reload(want):
+            mark = len(d.log())
+            d.process.send_signal(signal.SIGHUP)
+            until(lambda: want in d.log()[mark:], 10, want)
+            return d.log()[mark:]
+
+        limits = resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        said = reload("could not be read")
+        assert "Too many open files" in said and "mistakes" not in said, said
+        resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, limits)
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("[daemon]\nnonsense = 1\n")
+        said = reload("has mistakes")
+        assert "could not" not in said, said
+        with open(config, "w", encoding="utf-8"):
+            pass
+        reload("configuration reloaded")
 
 
 if __name__ == "__main__":
