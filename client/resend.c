@@ -31,8 +31,6 @@
 
 #define HASH_PRIME 0x100000001b3u
 
-/* ------------------------------------------------------------ what was given out */
-
 static void add_token(struct progress *p, uint64_t word)
 {
 	p->token_hash = (p->token_hash ^ word) * HASH_PRIME;
@@ -141,8 +139,6 @@ bool ring_progress(struct kvc_ring *r, struct request *q)
 	return true;
 }
 
-/* ---------------------------------------------------------------- what is in flight */
-
 /* A CANCEL and what it names end here: the work died with the daemon. */
 static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 {
@@ -249,8 +245,6 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 		r->kept[i].wire = WIRE_LOST;
 	ring_pump(r);
 }
-
-/* ------------------------------------------------------------------------ the ring */
 
 /* RING_OPEN with the geometry of old. Return: 0, -EAGAIN, or why not. */
 static int open_again(struct kvc_ring *r, struct kvd_msg_ring_opened *opened, int *fds,

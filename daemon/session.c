@@ -43,8 +43,6 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 	};
 }
 
-/* ------------------------------------------------------------------ rings */
-
 int session_charge(struct session *session, uint64_t bytes)
 {
 	if (session->user && user_charge_arena(session->user, bytes))
@@ -184,8 +182,6 @@ int session_ring_close(struct session *session, uint32_t id)
 	}
 	return -ENOENT;
 }
-
-/* --------------------------------------------------------------- sessions */
 
 static void session_store_name(const struct session *session, char *ret_name)
 {

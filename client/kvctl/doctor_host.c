@@ -155,8 +155,6 @@ void doctor_find_daemon(struct doctor *doctor)
 	doctor->pid = n == 1 ? pid : 0;
 }
 
-/* ---------------------------------------------------------------- the machine */
-
 static void check_cpu(struct doctor *doctor, char *text)
 {
 	static const char *const ladder[] = {"c", "avx2", "avx512", "avx512vnni"};

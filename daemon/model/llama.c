@@ -21,8 +21,6 @@ static const struct llama_arch {
 	{"llama", KV_ROPE_NORMAL},
 };
 
-/* --------------------------------------------------------------- parameters */
-
 struct llama_reader {
 	const struct gguf *gguf;
 	struct gguf_error *err;
@@ -214,8 +212,6 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 	*ret = p;
 	return 0;
 }
-
-/* ------------------------------------------------------------------ weights */
 
 struct llama_loader {
 	struct llama *llama;

@@ -113,8 +113,6 @@ static void say_ready(void)
 	fflush(stdout);
 }
 
-/* -------------------------------------------------------------------- rings */
-
 static void ask(struct asker *a, unsigned i, uint8_t opcode)
 {
 	struct kvc_gen_opts o = KVC_OPTS_INIT(struct kvc_gen_opts);
@@ -313,8 +311,6 @@ static void play_nop(void)
 	}
 	free(a);
 }
-
-/* ----------------------------------------------------------- blocking calls */
 
 static void play_calls(void)
 {

@@ -330,8 +330,6 @@ START_TEST(nobody_comes_back)
 }
 END_TEST
 
-/* ------------------------------------------------------- many restarts, many threads */
-
 static bool stopped(void)
 {
 	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
