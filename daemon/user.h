@@ -6,9 +6,9 @@
  * Users: which domain a uid shares in, what it may have, and what its sessions hold.
  *
  * Owns: one struct user for each uid with a session, or with limits that an administrator
- * set; charges for connections and for bytes of arenas and kept tokens. Blocks and requests are charged by the
- * scheduler, in the objects that cost them. Thread: loop. Relies on the configuration,
- * whose names are resolved once, in users_init().
+ * set; charges for connections and for bytes of arenas and kept tokens. Blocks and requests
+ * are charged by the scheduler, in the objects that cost them. Thread: loop. Relies on the
+ * configuration, whose names are resolved once, in users_init().
  *
  *   domain of a uid   the first [domain NAME] that lists it or one of its groups, as the
  *                     kernel attests them (SO_PEERGROUPS); else a domain of its own

@@ -124,8 +124,8 @@ struct kvc_connect_opts {
  * @opts:       NULL for defaults
  *
  * Return: 0; -ENOENT or -ECONNREFUSED: no daemon there; -EACCES: not allowed;
- * -ETIME: no answer in time; KVD_E_VERSION, KVD_E_QUOTA, KVD_E_DRAINING: it
- * refused; KVD_E_PROTO: what answered is not kvd; -EINVAL, -E2BIG: bad options.
+ * -ETIME: no answer in time; KVD_E_VERSION, KVD_E_QUOTA: it refused; KVD_E_PROTO:
+ * what answered is not kvd; -EINVAL, -E2BIG: bad options.
  * kvc_errmsg() holds the advice for each.
  */
 KVC_API int kvc_connect(struct kvc_client **ret_client,
@@ -407,12 +407,13 @@ KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
 
 /**
  * kvc_drain() - refuse new requests for the model, or take them again
- * @action: enum kvd_drain_action; all but KVD_DRAIN_ASK need KVD_FEATURE_ADMIN
+ * @action: enum kvd_drain_action; KVD_DRAIN_ASK changes nothing, the others need
+ *          KVD_FEATURE_ADMIN
  * @ret_requests: operations of all clients that have not ended; may be NULL
  *
  * See struct kvd_msg_drain. Does not wait for them: ask again until none is left.
  *
- * Return: 1 while the daemon drains, 0 when it does not.
+ * Return: 1 while the daemon drains, 0 when it does not; -EPERM.
  */
 KVC_API int kvc_drain(struct kvc_client *client, uint32_t action, uint32_t *ret_requests);
 

@@ -9,12 +9,14 @@
  *   [ shared ][ shared ][ own, full ][ own, open ]
  *    0 ........ n_published           ........... n_blocks
  *
- *   the first n_published blocks are in the prefix index (or were, until a flush), and so
- *   are never written again; n_published <= n_blocks <= cap_blocks
+ *   the first n_published blocks are in the prefix index (or were, until a flush), full,
+ *   and so are never written again; n_published <= n_blocks <= cap_blocks
  *
- * A block is written only by the one sequence that took it, until it is published. A fork
- * shares all full blocks by reference and copies the open one (struct plan_copy); the table
- * needs nothing more for it than seq_append() of a referenced id.
+ * A block is written only by the one sequence that took it, until it is full. The open one
+ * may be offered in the index before (prefix.h): its rows behind those offered are still
+ * written, those offered are not. A fork shares all full blocks by reference and copies the
+ * open one (struct plan_copy); the table needs nothing more for it than seq_append() of a
+ * referenced id.
  */
 #ifndef KVD_CACHE_SEQ_H
 #define KVD_CACHE_SEQ_H

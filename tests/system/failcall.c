@@ -13,7 +13,8 @@
  *
  * The program keeps the process id that its parent knows. A grandchild answers the
  * notifications of a seccomp filter: no tracer, so leak checkers and debuggers still work.
- * Needs Linux 5.6.
+ * Needs Linux 5.9, whose listener hangs up when
+ * the last process of the filter is gone.
  */
 #include <errno.h>
 #include <linux/filter.h>
