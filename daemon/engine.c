@@ -136,7 +136,9 @@ static void engine_finished(struct engine *engine, const struct sched_event *eve
 						 : KVD_E_DEVICE;
 		engine->n_failed++;
 		/* A step that failed as a whole has its line already. */
-		if (event->status == -EIO && engine->result.status == 0)
+		if (event->status == -EIO && engine->result.status == 0 &&
+		    log_due(&engine->logits_failed, event->status,
+			    loop_now(engine->loop)))
 			log_event(LOG_ERR,
 				  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
 					     .error = event->status),

@@ -69,6 +69,7 @@ struct engine {
 	bool have_pool, have_index, have_plan, have_result;
 	uint64_t n_completed, n_failed, n_cancelled;
 	struct log_last step_failed; /* no error when the last step was well */
+	struct log_last logits_failed;
 	struct log_last deadline_failed;
 	uint64_t n_steps;
 	uint64_t seen_beats, seen_ns; /* of engine_gets_on() */
