@@ -112,11 +112,13 @@ int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome)
 {
 	if (welcome->server.version != KVD_ABI_VERSION)
 		return KVD_E_VERSION;
+	pthread_mutex_lock(&c->info_lock);
 	c->server = welcome->server;
 	c->server.release[sizeof(c->server.release) - 1] = 0;
 	c->model = welcome->model;
 	c->model.name[sizeof(c->model.name) - 1] = 0;
 	c->model.arch[sizeof(c->model.arch) - 1] = 0;
+	pthread_mutex_unlock(&c->info_lock);
 	return 0;
 }
 
@@ -128,7 +130,7 @@ static int handshake(struct kvc_client *c)
 	int rc;
 
 	client_hello_init(c, &hello);
-	pthread_mutex_lock(&c->ctl_lock);
+	client_lock(c);
 	rc = ctl_call_locked(c, &hello, sizeof(hello), KVD_MSG_HELLO, KVD_MSG_WELCOME,
 			     NULL);
 	if (rc >= 0)
@@ -142,7 +144,7 @@ static int handshake(struct kvc_client *c)
 		if (rc < 0)
 			kvc_fail_status(rc, 0);
 	}
-	pthread_mutex_unlock(&c->ctl_lock);
+	client_unlock(c);
 	return rc;
 }
 
@@ -187,6 +189,7 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	if (c->spin_ns < 0 || sysconf(_SC_NPROCESSORS_ONLN) < 2)
 		c->spin_ns = 0;
 	pthread_mutex_init(&c->ctl_lock, NULL);
+	pthread_mutex_init(&c->info_lock, NULL);
 	pthread_mutex_init(&c->pool_lock, NULL);
 	pthread_cond_init(&c->pool_cond, NULL);
 	proto_set_string(c->name, sizeof(c->name),
@@ -227,6 +230,7 @@ void kvc_close(struct kvc_client *c)
 	fd_close(c->timer_fd);
 	pthread_cond_destroy(&c->pool_cond);
 	pthread_mutex_destroy(&c->pool_lock);
+	pthread_mutex_destroy(&c->info_lock);
 	pthread_mutex_destroy(&c->ctl_lock);
 	free(c->path);
 	free(c->buf);
@@ -247,13 +251,13 @@ int client_check(struct kvc_client *c)
 static void lock_info(const struct kvc_client *c)
 {
 	if (!client_forked(c))
-		pthread_mutex_lock((pthread_mutex_t *)&c->ctl_lock);
+		pthread_mutex_lock((pthread_mutex_t *)&c->info_lock);
 }
 
 static void unlock_info(const struct kvc_client *c)
 {
 	if (!client_forked(c))
-		pthread_mutex_unlock((pthread_mutex_t *)&c->ctl_lock);
+		pthread_mutex_unlock((pthread_mutex_t *)&c->info_lock);
 }
 
 void kvc_get_server_info(const struct kvc_client *c, struct kvd_server_info *ret_info)

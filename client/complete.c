@@ -177,7 +177,7 @@ static int refresh(struct kvc_ring *r)
 {
 	int rc;
 
-	(void)client_attend(r->client, r->hup ? r->epoch : 0);
+	(void)client_attend(r);
 	if (client_state(r->client) == CLIENT_DEAD) {
 		end_all(r, -ECONNRESET);
 		return r->ended_head ? 0 : -ECONNRESET;
@@ -250,7 +250,7 @@ static void look_around(struct kvc_ring *r)
 
 	if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)))
 		set_hup(r);
-	(void)client_attend(r->client, r->hup ? r->epoch : 0);
+	(void)client_attend(r);
 }
 
 int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
@@ -367,7 +367,7 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 		ring_client_arm(&r->ring, r->n_unsent > 0);
 	if (p[0].revents & (POLLHUP | POLLERR))
 		set_hup(r);
-	if (p[1].revents && !client_attend(r->client, r->hup ? r->epoch : 0)) {
+	if (p[1].revents && !client_attend(r)) {
 		ts = (struct timespec){.tv_nsec = TICK_BUSY_NS};
 		(void)ppoll(p, 1, &ts, NULL);
 	}
@@ -440,8 +440,11 @@ int kvc_ring_submit_and_wait(struct kvc_ring *r, unsigned n, int64_t timeout_ns)
 		return submitted;
 	if (n > r->ring.cq_entries)
 		n = r->ring.cq_entries;
-	if (!has_ready(r, n)) {
-		rc = wait_ready(r, n, deadline(timeout_ns));
+	if (n > 0) {
+		/* What a restart made come twice is ready, but not given out. */
+		rc = next_cqe(r);
+		if (rc == -EAGAIN || (rc == 0 && !has_ready(r, n)))
+			rc = wait_ready(r, n, deadline(timeout_ns));
 		if (rc < 0 && rc != -ENODATA)
 			return kvc_fail_status(rc, 0);
 	}
@@ -468,14 +471,14 @@ int kvc_ring_event_fd(struct kvc_ring *r)
 	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &in) < 0)
 		return kvc_fail_status(-errno, 0);
 
-	pthread_mutex_lock(&c->ctl_lock);
+	client_lock(c);
 	r->epoll_fd = epoll_fd;
 	rc = client_watch(c, r);
 	if (rc < 0)
 		r->epoll_fd = -1;
 	else
 		r->wake_fd = fd_steal(&wake_fd);
-	pthread_mutex_unlock(&c->ctl_lock);
+	client_unlock(c);
 	if (rc < 0)
 		return kvc_fail_status(rc, 0);
 	(void)fd_steal(&epoll_fd);
@@ -495,7 +498,7 @@ int kvc_ring_event_ack(struct kvc_ring *r)
 	doorbell_clear_submit(r->wake_fd);
 	if (!r->hup && !doorbell_clear_complete(r->ring.fd_complete))
 		set_hup(r);
-	(void)client_attend(r->client, r->hup ? r->epoch : 0);
+	(void)client_attend(r);
 	ring_client_arm(&r->ring, r->n_unsent > 0);
 	return 0;
 }

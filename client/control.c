@@ -13,10 +13,27 @@
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
-/* Return: 0 when ready, -ETIME, -ECONNRESET. @deadline_ns 0: for ever. */
+/*
+ * A pipe that hangs up when the daemon dies: a kept connection does not tell. -1: no ring
+ * is open, or the connection ends with its daemon.
+ */
+static int lifeline(const struct kvc_client *c)
+{
+	if (!c->reconnect)
+		return -1;
+	for (const struct kvc_ring *r = c->rings; r; r = r->next)
+		if (r->epoch == c->epoch)
+			return r->ring.fd_complete;
+	return -1;
+}
+
+/*
+ * Return: 0 when ready, -ETIME, KVD_E_RESTARTED: the daemon has died. @deadline_ns 0: for
+ * ever.
+ */
 static int wait_socket(struct kvc_client *c, short events, uint64_t deadline_ns)
 {
-	struct pollfd p = {.fd = c->sock, .events = events};
+	struct pollfd p[2] = {{.fd = c->sock, .events = events}, {.fd = lifeline(c)}};
 	struct timespec ts, *tsp = NULL;
 	uint64_t now, left;
 	int n;
@@ -29,9 +46,14 @@ static int wait_socket(struct kvc_client *c, short events, uint64_t deadline_ns)
 			ts.tv_nsec = (long)(left % 1000000000u);
 			tsp = &ts;
 		}
-		n = ppoll(&p, 1, tsp, NULL);
-		if (n > 0)
+		n = ppoll(p, 2, tsp, NULL);
+		/* What it said before it died comes first. */
+		if (n > 0 && (p[0].revents || poll(p, 1, 0) > 0))
 			return 0;
+		if (n > 0) {
+			client_lost(c, CLIENT_SILENT);
+			return KVD_E_RESTARTED;
+		}
 		if (n == 0)
 			return -ETIME;
 		if (errno != EINTR)
@@ -200,15 +222,15 @@ int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16
 		rc = client_recover(c);
 		if (rc < 0)
 			return rc;
-		pthread_mutex_lock(&c->ctl_lock);
+		client_lock(c);
 		if (c->state != CLIENT_OK) {
-			pthread_mutex_unlock(&c->ctl_lock);
+			client_unlock(c);
 			continue;
 		}
 		rc = ctl_call_locked(c, msg, len, type, reply, fds);
 		if (rc >= 0)
 			return rc;
-		pthread_mutex_unlock(&c->ctl_lock);
+		client_unlock(c);
 		if (rc != KVD_E_RESTARTED || !only_asks(msg, type))
 			return rc;
 	}
@@ -216,7 +238,7 @@ int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16
 
 void ctl_end(struct kvc_client *c)
 {
-	pthread_mutex_unlock(&c->ctl_lock);
+	client_unlock(c);
 }
 
 int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,

@@ -7,10 +7,12 @@
  *
  * Locks: client.ctl_lock serialises the socket (one request and its reply at a
  * time) and guards what changes when the daemon does: the state, what WELCOME said,
- * the list of rings and their descriptors for event loops. client.pool_lock guards
- * the hidden rings of the blocking calls. ctl_lock may be taken inside of no other
- * lock but nothing is taken inside of it. A ring has no lock; it belongs to one
- * thread, which also opens it again after a restart (resend.c).
+ * the list of rings, their memory and descriptors. It is held while a living daemon is
+ * waited for; so who looks for completions only tries to take it, and who only reads
+ * what WELCOME said takes client.info_lock, which is held for moments.
+ * client.pool_lock guards the hidden rings of the blocking calls. ctl_lock may be taken
+ * inside of no other lock, and only info_lock inside of it. A ring has no lock; it
+ * belongs to one thread, which also opens it again after a restart (resend.c).
  */
 
 #include <pthread.h>
@@ -54,9 +56,12 @@ enum client_state {
  * @lost_ns:    when the state was OK last
  * @retry_ns:   GONE: when to connect next
  * @hello_tag:  HELLO: what WELCOME will repeat
+ * @hello_ns:   HELLO: when it was said
  * @notice_tag: of the newest notice that is not answered; 0: none
  * @timer_fd:   for event loops: when to look again though no descriptor tells; -1
  *              until one is asked for
+ * @missed:     some ring's is set
+ * @info_lock:  guards server and model, besides ctl_lock
  * @buf:        [KVD_MSG_MAX] for replies, under ctl_lock
  * @rings:      every open ring, also hidden ones, under ctl_lock
  * @idle:       hidden rings that no call uses, linked by next_idle, under pool_lock
@@ -72,6 +77,7 @@ struct kvc_client {
 	uint64_t lost_ns;
 	uint64_t retry_ns;
 	uint32_t hello_tag;
+	uint64_t hello_ns;
 	uint32_t notice_tag;
 	int timer_fd;
 	int64_t timeout_ns;
@@ -82,6 +88,8 @@ struct kvc_client {
 	struct kvd_model_info model;
 
 	pthread_mutex_t ctl_lock;
+	pthread_mutex_t info_lock;
+	bool missed;
 	uint32_t next_tag;
 	uint8_t *buf;
 	struct kvc_ring *rings;
@@ -194,6 +202,7 @@ struct kept {
  * @epoll_fd:   kvc_ring_event_fd(), -1 before; holds the doorbell, the socket, the
  *              client's timer and @wake_fd, an eventfd for what this side has to tell.
  *              Both change under ctl_lock
+ * @missed:     it found ctl_lock taken, and has to be woken when that is free
  * @spin_now:   nanoseconds to poll before sleeping; learned
  * @n_empty:    empty peeks since the socket was looked at
  */
@@ -220,6 +229,7 @@ struct kvc_ring {
 	struct kvd_cqe cqe;
 	struct arena in;
 	struct arena out;
+	bool missed;
 	int64_t spin_now;
 	uint32_t n_empty;
 	uint32_t ring_id;
@@ -271,10 +281,16 @@ int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
 void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
 
 /*
- * recover.c: a connection that is lost and made again. All under ctl_lock but for the
- * two that say otherwise.
+ * recover.c: a connection that is lost and made again. All under ctl_lock but for what
+ * takes it.
  */
 
+/* ctl_lock. */
+void client_lock(struct kvc_client *c);
+/* Also wakes the event loops of rings that missed it. */
+void client_unlock(struct kvc_client *c);
+/* Never waits. If it is taken and @r is stale, its event loop will be woken. */
+bool client_trylock(struct kvc_ring *r);
 /* The connection is lost. @state: SILENT or GONE. */
 void client_lost(struct kvc_client *c, enum client_state state);
 /* A notice came. */
@@ -284,11 +300,11 @@ int client_watch(struct kvc_client *c, struct kvc_ring *r);
 
 /**
  * client_attend() - see what the socket says, and do the next step if it is lost
- * @dead_epoch: the daemon of this epoch is dead, as a ring knows; 0
+ * @r: who looks; if it has hung up, its daemon is dead
  *
  * Takes ctl_lock if it is free; never waits. Return: false if it was not.
  */
-bool client_attend(struct kvc_client *c, uint32_t dead_epoch);
+bool client_attend(struct kvc_ring *r);
 
 /* Wait until the state is OK. Takes ctl_lock. Return: 0, -ECONNRESET. */
 int client_recover(struct kvc_client *c);

@@ -18,6 +18,7 @@
 #include <sys/timerfd.h>
 
 #include "client/internal.h"
+#include "ipc/barrier.h"
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
 #include "ipc/fdpass.h"
@@ -25,16 +26,60 @@
 
 /* Between two attempts to connect. */
 #define RETRY_NS 10000000u
+/* For an answer to HELLO, though it is too late for anything else. */
+#define ANSWER_NS 1000000000u
 
 static void set_state(struct kvc_client *c, enum client_state state)
 {
 	__atomic_store_n(&c->state, state, __ATOMIC_RELEASE);
 }
 
+void client_lock(struct kvc_client *c)
+{
+	pthread_mutex_lock(&c->ctl_lock);
+}
+
+bool client_trylock(struct kvc_ring *r)
+{
+	struct kvc_client *c = r->client;
+
+	if (pthread_mutex_trylock(&c->ctl_lock) == 0)
+		return true;
+	/* A healthy ring is told by the socket itself. */
+	if (!ring_stale(r))
+		return false;
+	__atomic_store_n(&r->missed, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->missed, true, __ATOMIC_RELEASE);
+	/* Either the lock is free now, or who gives it back sees the word. */
+	shm_full_barrier();
+	return pthread_mutex_trylock(&c->ctl_lock) == 0;
+}
+
+void client_unlock(struct kvc_client *c)
+{
+	do {
+		if (__atomic_exchange_n(&c->missed, false, __ATOMIC_ACQ_REL))
+			for (struct kvc_ring *r = c->rings; r; r = r->next)
+				if (__atomic_exchange_n(&r->missed, false,
+							__ATOMIC_RELAXED) &&
+				    r->wake_fd >= 0)
+					doorbell_signal_submit(r->wake_fd);
+		pthread_mutex_unlock(&c->ctl_lock);
+		shm_full_barrier();
+	} while (__atomic_load_n(&c->missed, __ATOMIC_RELAXED) &&
+		 pthread_mutex_trylock(&c->ctl_lock) == 0);
+}
+
 /* When it is too late; 0: never. */
 static uint64_t last_moment(const struct kvc_client *c)
 {
-	return c->reconnect_ns < 0 ? 0 : c->lost_ns + (uint64_t)c->reconnect_ns;
+	uint64_t last = c->lost_ns + (uint64_t)c->reconnect_ns;
+
+	if (c->reconnect_ns < 0)
+		return 0;
+	if (c->state == CLIENT_HELLO && last < c->hello_ns + ANSWER_NS)
+		last = c->hello_ns + ANSWER_NS;
+	return last;
 }
 
 /* When to look again though no descriptor tells; 0: no need. */
@@ -44,6 +89,8 @@ static uint64_t next_look(const struct kvc_client *c)
 
 	switch (c->state) {
 	case CLIENT_SILENT:
+		/* The notice is no longer in the socket: now, which is long ago. */
+		return c->notice_tag ? 1 : last;
 	case CLIENT_HELLO:
 		return last;
 	case CLIENT_GONE:
@@ -138,6 +185,8 @@ void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)
 {
 	c->notice_tag = notice->hello_tag;
 	client_lost(c, CLIENT_SILENT);
+	/* Who took it is perhaps in a call, and does not come back to answer it. */
+	wake_rings(c);
 }
 
 static void say_hello(struct kvc_client *c, uint32_t tag)
@@ -147,6 +196,7 @@ static void say_hello(struct kvc_client *c, uint32_t tag)
 	client_hello_init(c, &hello);
 	proto_hdr_init(&hello.hdr, KVD_MSG_HELLO, sizeof(hello), tag, 0);
 	c->hello_tag = tag;
+	c->hello_ns = clock_ns();
 	c->notice_tag = 0;
 	if (fdpass_send(c->sock, &hello, sizeof(hello), NULL, 0) < 0)
 		client_lost(c, CLIENT_GONE);
@@ -254,16 +304,18 @@ static void step(struct kvc_client *c)
 	set_timer(c);
 }
 
-bool client_attend(struct kvc_client *c, uint32_t dead_epoch)
+bool client_attend(struct kvc_ring *r)
 {
+	struct kvc_client *c = r->client;
+
 	if (client_state(c) == CLIENT_DEAD)
 		return true;
-	if (pthread_mutex_trylock(&c->ctl_lock) != 0)
+	if (!client_trylock(r))
 		return false;
-	if (c->state == CLIENT_OK && c->epoch == dead_epoch)
+	if (c->state == CLIENT_OK && r->hup && c->epoch == r->epoch)
 		client_lost(c, CLIENT_SILENT);
 	step(c);
-	pthread_mutex_unlock(&c->ctl_lock);
+	client_unlock(c);
 	return true;
 }
 
@@ -277,14 +329,14 @@ int client_recover(struct kvc_client *c)
 	if (client_state(c) == CLIENT_OK)
 		return 0;
 	for (;;) {
-		pthread_mutex_lock(&c->ctl_lock);
+		client_lock(c);
 		if (c->state != CLIENT_OK)
 			step(c);
 		state = (enum client_state)c->state;
 		look = next_look(c);
 		p = (struct pollfd){.fd = state == CLIENT_GONE ? -1 : c->sock,
 				    .events = POLLIN};
-		pthread_mutex_unlock(&c->ctl_lock);
+		client_unlock(c);
 		if (state == CLIENT_OK)
 			return 0;
 		if (state == CLIENT_DEAD)

@@ -153,12 +153,12 @@ static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 }
 
 /* May it be submitted again? Return: 0, or with what to end it. */
-static int judge(struct request *q, unsigned cost, bool same_model)
+static int judge(struct request *q, unsigned cost, bool same_model, uint64_t now)
 {
 	if (q->doomed || q->n_lost + cost > MAX_LOST)
 		return KVD_E_RESTARTED;
 	q->n_lost = (uint8_t)(q->n_lost + cost);
-	if (q->deadline_ns && clock_ns() >= q->deadline_ns)
+	if (q->deadline_ns && now >= q->deadline_ns)
 		return KVD_E_DEADLINE;
 	switch (q->opcode) {
 	case KVD_OP_NOP:
@@ -178,14 +178,14 @@ static int judge(struct request *q, unsigned cost, bool same_model)
 
 /* Its input into the arena of the new ring, and the time that is left. */
 static void carry_over(struct kvc_ring *r, const struct ring_client *from,
-		       struct request *q)
+		       struct request *q, uint64_t now)
 {
 	uint32_t ms;
 
 	if (q->in_len)
 		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
 	if (q->deadline_ns) {
-		ms = (uint32_t)((q->deadline_ns - clock_ns()) / 1000000u);
+		ms = (uint32_t)((q->deadline_ns - now) / 1000000u);
 		ms = ms ? ms : 1;
 		memcpy(r->ring.in + q->wire.params_off +
 			       offsetof(struct kvd_gen_params, timeout_ms),
@@ -234,56 +234,16 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 
 		if (!q->used || q->ended)
 			continue;
-		rc = judge(q, cost, same_model);
+		rc = judge(q, cost, same_model, now);
 		if (rc < 0)
 			request_end(r, q, rc);
 		else
-			carry_over(r, from, q);
+			carry_over(r, from, q, now);
 	}
 	r->unsent_at = 0;
 	for (i = 0; i < KVD_MAX_KEPT && i < r->n_kept; i++)
 		r->kept[i].wire = WIRE_LOST;
 	ring_pump(r);
-}
-
-/* RING_OPEN with the geometry of old. Return: 0, -EAGAIN, or why not. */
-static int open_again(struct kvc_ring *r, struct kvd_msg_ring_opened *opened, int *fds,
-		      bool *ret_same_model)
-{
-	const struct kvd_ring_geometry *g = &r->ring.geometry;
-	struct kvd_msg_ring_open msg = {
-		.sq_entries = g->sq_entries,
-		.cq_entries = g->cq_entries,
-		.in_bytes = g->in_bytes,
-		.out_bytes = g->out_bytes,
-	};
-	struct kvc_client *c = r->client;
-	int rc;
-
-	pthread_mutex_lock(&c->ctl_lock);
-	rc = -EAGAIN;
-	if (c->state == CLIENT_OK && (!r->hup || c->epoch != r->epoch))
-		rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN,
-				     KVD_MSG_RING_OPENED, fds);
-	/* It died again, or is as good as dead: its end or its successor will show. */
-	if (rc == -ETIME) {
-		client_lost(c, CLIENT_SILENT);
-		rc = -EAGAIN;
-	}
-	if (rc >= 0 && proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED,
-					 sizeof(*opened), opened, sizeof(*opened)) < 0) {
-		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
-			fd_close(fds[i]);
-		rc = KVD_E_PROTO;
-	}
-	if (rc >= 0) {
-		*ret_same_model = memcmp(r->fingerprint, c->model.fingerprint,
-					 sizeof(r->fingerprint)) == 0;
-		ring_bind(r);
-		r->ring_id = opened->ring_id;
-	}
-	pthread_mutex_unlock(&c->ctl_lock);
-	return rc == KVD_E_RESTARTED ? -EAGAIN : rc < 0 ? rc : 0;
 }
 
 static bool same_geometry(const struct kvd_ring_geometry *a,
@@ -293,33 +253,84 @@ static bool same_geometry(const struct kvd_ring_geometry *a,
 	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes;
 }
 
-int ring_reopen(struct kvc_ring *r)
+/* Put what RING_OPENED brought in place of r->ring. Takes @fds. */
+static int replace(struct kvc_ring *r, const struct kvd_msg_ring_opened *opened,
+		   const int *fds)
 {
 	struct epoll_event in = {.events = EPOLLIN};
-	struct kvd_msg_ring_opened opened;
-	struct ring_client old = r->ring, fresh;
-	int fds[KVD_RING_N_FDS], rc;
-	bool same_model;
+	struct ring_client fresh;
+	int rc;
 
-	rc = open_again(r, &opened, fds, &same_model);
+	rc = ring_client_init(&fresh, &opened->geometry, fds);
 	if (rc < 0)
 		return rc;
-	rc = ring_client_init(&fresh, &opened.geometry, fds);
+	if (!same_geometry(&r->ring.geometry, &opened->geometry))
+		rc = KVD_E_PROTO;
+	if (rc >= 0 && r->epoll_fd >= 0) {
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->ring.fd_complete, NULL);
+		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fresh.fd_complete, &in) < 0)
+			rc = -errno;
+	}
 	if (rc < 0)
-		return rc;
-	if (!same_geometry(&old.geometry, &opened.geometry)) {
 		ring_client_deinit(&fresh);
+	else
+		r->ring = fresh;
+	return rc;
+}
+
+/* RING_OPEN with the geometry of old, under ctl_lock. Return: 0, -EAGAIN, or why not. */
+static int open_again(struct kvc_ring *r, bool *ret_same_model)
+{
+	const struct kvd_ring_geometry *g = &r->ring.geometry;
+	struct kvd_msg_ring_open msg = {
+		.sq_entries = g->sq_entries,
+		.cq_entries = g->cq_entries,
+		.in_bytes = g->in_bytes,
+		.out_bytes = g->out_bytes,
+	};
+	struct kvd_msg_ring_opened opened;
+	struct kvc_client *c = r->client;
+	int fds[KVD_RING_N_FDS], rc;
+
+	if (c->state != CLIENT_OK || (r->hup && c->epoch == r->epoch))
+		return -EAGAIN;
+	rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
+			     fds);
+	/* It died again, or is as good as dead: its end or its successor will show. */
+	if (rc == -ETIME)
+		client_lost(c, CLIENT_SILENT);
+	if (rc == -ETIME || rc == KVD_E_RESTARTED)
+		return -EAGAIN;
+	if (rc < 0)
+		return rc;
+	if (proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED, sizeof(opened),
+			      &opened, sizeof(opened)) < 0) {
+		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
+			fd_close(fds[i]);
 		return KVD_E_PROTO;
 	}
-	if (r->epoll_fd >= 0) {
-		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, old.fd_complete, NULL);
-		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fresh.fd_complete, &in) < 0) {
-			rc = -errno;
-			ring_client_deinit(&fresh);
-			return rc;
-		}
-	}
-	r->ring = fresh;
+	rc = replace(r, &opened, fds);
+	if (rc < 0)
+		return rc;
+	*ret_same_model =
+		memcmp(r->fingerprint, c->model.fingerprint, sizeof(r->fingerprint)) == 0;
+	ring_bind(r);
+	r->ring_id = opened.ring_id;
+	return 0;
+}
+
+int ring_reopen(struct kvc_ring *r)
+{
+	struct ring_client old = r->ring;
+	bool same_model;
+	int rc;
+
+	if (!client_trylock(r))
+		return -EAGAIN;
+	rc = open_again(r, &same_model);
+	client_unlock(r->client);
+	if (rc < 0)
+		return rc;
 	r->hup = false;
 	r->n_cancels = 0;
 	submit_again(r, &old, same_model);

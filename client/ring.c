@@ -4,6 +4,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,6 +75,8 @@ static void unlink_ring(struct kvc_ring *r)
 		r->client->rings = r->next;
 	if (r->next)
 		r->next->prev = r->prev;
+	r->next = NULL;
+	r->prev = NULL;
 }
 
 int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
@@ -112,11 +115,12 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 		return kvc_fail_status(rc, 0);
 	}
 	r->ring_id = opened.ring_id;
+	rc = ring_client_init(&r->ring, &opened.geometry, fds);
 	ring_bind(r);
-	link_ring(r);
+	if (rc >= 0)
+		link_ring(r);
 	max_in_flight = c->server.max_in_flight;
 	ctl_end(c);
-	rc = ring_client_init(&r->ring, &opened.geometry, fds);
 	if (rc >= 0)
 		rc = alloc_tables(r, max_in_flight);
 	if (rc < 0) {
@@ -189,6 +193,14 @@ int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 			 align_up(o.in_bytes, 4096), align_up(o.out_bytes, 4096));
 }
 
+/* Has its daemon died? A kept connection would not tell whoever waits for an answer. */
+static bool has_hung_up(const struct kvc_ring *r)
+{
+	struct pollfd p = {.fd = r->ring.client ? r->ring.fd_complete : -1};
+
+	return r->hup || (r->client->reconnect && poll(&p, 1, 0) > 0);
+}
+
 void kvc_ring_close(struct kvc_ring *r)
 {
 	struct kvd_msg_ring_close msg = {0};
@@ -201,14 +213,16 @@ void kvc_ring_close(struct kvc_ring *r)
 	forked = client_forked(c);
 	msg.ring_id = r->ring_id;
 	if (!forked)
-		pthread_mutex_lock(&c->ctl_lock);
+		client_lock(c);
+	/* Its pipe hangs up now, and tells nothing any more. */
+	unlink_ring(r);
 	/* A daemon that came later has perhaps another ring of this number. */
-	if (!forked && c->state == CLIENT_OK && c->epoch == r->epoch)
+	if (!forked && c->state == CLIENT_OK && c->epoch == r->epoch && !has_hung_up(r))
 		(void)ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
 				      KVD_MSG_RING_CLOSED, NULL);
 	ring_free(r, forked);
 	if (!forked)
-		pthread_mutex_unlock(&c->ctl_lock);
+		client_unlock(c);
 }
 
 void request_release(struct kvc_ring *r, struct request *q)

@@ -62,6 +62,7 @@ struct conn {
 static uint64_t generation = 7;
 static volatile sig_atomic_t restarting;
 static enum fake_restart how;
+static bool away;
 
 static struct conn conns[MAX_CONNS];
 static uint32_t n_conns;
@@ -197,6 +198,8 @@ static bool on_packet(const struct fake_daemon *d, struct conn *c)
 		return true;
 	if (n <= 0)
 		return false;
+	if (away)
+		return true;
 	memcpy(&ok, packet, sizeof(ok));
 	if (c->hello_tag && !c->greeted && ok.type != KVD_MSG_HELLO) {
 		send_error(c, KVD_MSG_ERROR, ok.tag, KVD_E_RESTARTED);
@@ -229,6 +232,8 @@ static bool on_packet(const struct fake_daemon *d, struct conn *c)
 		send_msg(c, &ok, sizeof(ok), KVD_MSG_RING_CLOSED, req.hdr.tag);
 		break;
 	case KVD_MSG_STATS:
+		if (d->mute && generation == 7)
+			break;
 		send_stats(c, req.hdr.tag);
 		break;
 	case KVD_MSG_CLIENTS:
@@ -527,7 +532,8 @@ static void restart(const struct fake_daemon *d)
 	uint32_t i, k, j;
 
 	restarting = 0;
-	generation++;
+	away = d->restart == FAKE_SILENT && !away;
+	generation += !away;
 	for (i = 0; i < n_conns; i++) {
 		for (k = 0; k < conns[i].n_rings; k++) {
 			struct fake_ring *r = &conns[i].rings[k];
@@ -542,12 +548,14 @@ static void restart(const struct fake_daemon *d)
 		conns[i].hello_tag = (uint32_t)generation;
 		notice.hello_tag = (uint32_t)generation;
 		notice.generation = generation;
-		if (d->restart == FAKE_KEEPS)
+		if (away)
+			continue;
+		if (d->restart >= FAKE_KEEPS)
 			send_msg(&conns[i], &notice, sizeof(notice), KVD_MSG_NOTICE, 0);
 		else
 			close(conns[i].sock);
 	}
-	if (d->restart != FAKE_KEEPS)
+	if (d->restart < FAKE_KEEPS)
 		n_conns = 0;
 }
 

@@ -29,7 +29,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS };
+/* FAKE_SILENT: like FAKE_KEEPS, but between two signals nobody is there. */
+enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
 
 /**
  * struct fake_daemon - the child
@@ -37,6 +38,7 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS };
  * @reject:       answer every HELLO with this status, if not 0
  * @no_reply:     accept, and say nothing
  * @restart:      how
+ * @mute:         no answer to STATS before the first restart
  * @new_model:    the fingerprint changes with each restart
  * @spin_ns:      watch the rings so long before sleeping
  */
@@ -47,6 +49,7 @@ struct fake_daemon {
 	uint32_t max_rings;
 	int reject;
 	bool no_reply;
+	bool mute;
 	enum fake_restart restart;
 	bool new_model;
 	uint64_t spin_ns;

@@ -25,7 +25,8 @@ static struct fake_daemon fake;
 static struct kvc_client *client;
 static bool stop;
 
-static struct kvc_client *start(struct fake_daemon options, int64_t reconnect_ns)
+static struct kvc_client *start_with(struct fake_daemon options, int64_t reconnect_ns,
+				     int64_t timeout_ns)
 {
 	struct kvc_connect_opts o = KVC_OPTS_INIT(struct kvc_connect_opts);
 
@@ -33,8 +34,14 @@ static struct kvc_client *start(struct fake_daemon options, int64_t reconnect_ns
 	fake_daemon_start(&fake);
 	o.socket_path = fake.path;
 	o.reconnect_ns = reconnect_ns;
+	o.timeout_ns = timeout_ns;
 	ck_assert_int_eq(kvc_connect(&client, &o), 0);
 	return client;
+}
+
+static struct kvc_client *start(struct fake_daemon options, int64_t reconnect_ns)
+{
+	return start_with(options, reconnect_ns, 0);
 }
 
 static void finish(void)
@@ -330,6 +337,108 @@ START_TEST(nobody_comes_back)
 }
 END_TEST
 
+/* Waiting for CQEs ends with one to take, also while what was given out comes again. */
+START_TEST(waiting_skips_what_was_given)
+{
+	const char *prompt = "slow 0123456789 0123456789 0123456789 0123456789";
+	struct kvc_input in = kvc_text(prompt, strlen(prompt));
+	struct got got[1] = {0};
+	const struct kvd_cqe *cqe;
+	struct kvd_server_info info;
+	struct kvc_ring *ring;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 12);
+	kill(fake.pid, SIGUSR1);
+	do {
+		usleep(1000);
+		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
+			take(got, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+		kvc_get_server_info(client, &info);
+	} while (info.generation == 7);
+	ck_assert_int_eq(kvc_ring_peek_cqe(ring, &cqe), -EAGAIN);
+	usleep(20000);
+	while (kvc_ring_in_flight(ring)) {
+		ck_assert_int_eq(kvc_ring_submit_and_wait(ring, 1, 5 * SECOND_NS), 0);
+		ck_assert_int_eq(kvc_ring_peek_cqe(ring, &cqe), 0);
+		take(got, cqe);
+		kvc_ring_cqe_seen(ring);
+	}
+	ck_assert_str_eq(got[0].text, prompt);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+static void *ask_stats(void *arg)
+{
+	struct kvd_stats stats = {.size = sizeof(stats)};
+
+	(void)arg;
+	return (void *)(long)kvc_stats(client, &stats);
+}
+
+/* A thread waits on the socket for a daemon that lives, then dies; no ring waits for it. */
+START_TEST(calls_hold_up_no_ring)
+{
+	const char *prompt =
+		"slow 0123456789 0123456789 0123456789 0123456789 0123456789";
+	struct kvc_input in = kvc_text(prompt, strlen(prompt));
+	struct pollfd p = {.events = POLLIN};
+	struct kvd_server_info info;
+	struct kvd_model_info model;
+	const struct kvd_cqe *cqe;
+	struct got got[1] = {0};
+	struct kvc_ring *ring;
+	pthread_t t;
+	void *ret;
+	int rc;
+
+	start_with((struct fake_daemon){.restart = FAKE_SILENT, .mute = true},
+		   _i ? SECOND_NS : 10 * SECOND_NS, -1);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	p.fd = kvc_ring_event_fd(ring);
+	ck_assert_int_eq(pthread_create(&t, NULL, ask_stats, NULL), 0);
+	usleep(20000);
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 3);
+	kvc_get_server_info(client, &info);
+	ck_assert_uint_eq(info.generation, 7);
+	ck_assert_int_eq(kvc_get_model_info(client, &model), 0);
+	kill(fake.pid, SIGUSR1);
+	usleep(50000);
+	while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
+		take(got, cqe);
+		kvc_ring_cqe_seen(ring);
+	}
+	ck_assert_int_eq(rc, -EAGAIN);
+	ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 10000000), -ETIME);
+	/* Its second word comes, or never does. */
+	if (!_i)
+		kill(fake.pid, SIGUSR1);
+	while (!got[0].finals) {
+		ck_assert_int_eq(poll(&p, 1, 20000), 1);
+		kvc_ring_event_ack(ring);
+		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
+			take(got, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+	}
+	pthread_join(t, &ret);
+	ck_assert_int_eq((long)ret, _i ? -ECONNRESET : 0);
+	ck_assert_int_eq(got[0].res, _i ? -ECONNRESET : ((int)strlen(prompt) + 2) / 3);
+	ck_assert_int_eq(strncmp(got[0].text, prompt, got[0].len), 0);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
 static bool stopped(void)
 {
 	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
@@ -363,6 +472,23 @@ static void *blocking(void *arg)
 			return (void *)-4;
 		if (n % 16 == 0 && kvc_clients(client, infos, 4) != 300)
 			return (void *)-5;
+	}
+	return (void *)n;
+}
+
+/* Calls that change something take notices, and do not come back to answer them. */
+static void *changing(void *arg)
+{
+	long n = 0;
+	int rc;
+
+	(void)arg;
+	while (!stopped()) {
+		rc = kvc_cache_flush(client, NULL, NULL, NULL);
+		if (rc != 0 && rc != KVD_E_RESTARTED)
+			return (void *)-1;
+		n++;
+		usleep(1000);
 	}
 	return (void *)n;
 }
@@ -417,7 +543,7 @@ static void *streaming(void *arg)
 START_TEST(threads_survive_many_restarts)
 {
 	struct kvd_server_info info;
-	pthread_t t[5];
+	pthread_t t[6];
 	unsigned seed = 3;
 	long total = 0;
 	void *ret;
@@ -429,12 +555,13 @@ START_TEST(threads_survive_many_restarts)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, i < 3 ? blocking : streaming,
 						(void *)(uintptr_t)(i % 2)),
 				 0);
+	ck_assert_int_eq(pthread_create(&t[5], NULL, changing, NULL), 0);
 	for (i = 0; i < 40; i++) {
 		usleep((useconds_t)rand_r(&seed) % 200000);
 		kill(fake.pid, SIGUSR1);
 	}
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
-	for (i = 0; i < 5; i++) {
+	for (i = 0; i < 6; i++) {
 		pthread_join(t[i], &ret);
 		ck_assert_msg((long)ret > 0, "thread %d ended with %ld: %s", i, (long)ret,
 			      kvc_errmsg());
@@ -462,6 +589,9 @@ int main(void)
 	tcase_add_loop_test(t, another_answer_is_noticed, 0, 2);
 	tcase_add_loop_test(t, cancel_deadline_and_fork, 0, 2);
 	tcase_add_loop_test(t, a_killer_is_given_up, 0, 2);
+	tcase_add_loop_test(t, waiting_skips_what_was_given, 0, 2);
+	/* 0: it comes back; 1: it does not. */
+	tcase_add_loop_test(t, calls_hold_up_no_ring, 0, 2);
 	/* 0: waiting; 1: in an event loop. */
 	tcase_add_loop_test(t, nobody_comes_back, 0, 2);
 	tcase_add_loop_test(t, threads_survive_many_restarts, 0, 2);
