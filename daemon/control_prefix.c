@@ -184,6 +184,14 @@ void control_prefix(struct session *session, const struct proto_request *request
 				    "only an administrator may flush a public prefix");
 		return;
 	}
+	/* whole blocks only: the last one is still written, and is not kept over a restart */
+	if (!flush && engine->index.nodes[block].n_rows < engine->index.block_tokens)
+		block = engine->index.nodes[block].parent;
+	if (block == BLOCK_NONE) {
+		session_reply_error(session, &request->hdr, -EINVAL, 0,
+				    "a prefix of less than one block cannot be pinned");
+		return;
+	}
 	for (uint32_t id = block; id != BLOCK_NONE; id = engine->index.nodes[id].parent)
 		msg.tokens += engine->index.nodes[id].n_rows;
 	if (flush) {

@@ -83,9 +83,11 @@ def test_who_may_pin():
         cache(d, "pin", "--id", mine, status=PERMISSION, **ALICE)
         cache(d, "unpin", "--id", mine, status=PERMISSION, **ALICE)
         # An administrator pins what is another user's: it stays that user's.
-        cache(d, "pin", "--id", mine)
+        # Whole blocks stay, not the rows of the last one, which may be written yet.
+        equal(cache(d, "pin", "--id", mine)["tokens"] % 16, 0, "tokens beside whole blocks")
+        held = pinned(d)[0]["id"]
         counts = cache(d, "flush", "--yes", "--prefix", prompt, **ALICE)
-        assert counts["kept_pinned"] > 0 and counts["flushed_blocks"] == 0, counts
+        assert counts["kept_pinned"] > 0 and counts["flushed_blocks"] <= 1, counts
         equal(d.generate(prompt, **BOB)["cached_tokens"], 0, "tokens cached for another user")
         assert d.generate(prompt, **ALICE)["cached_tokens"] > 0, "the owner lost it"
         for wrong in ("", "7", "1-2-3", "1-x", "-1-2"):
@@ -95,7 +97,10 @@ def test_who_may_pin():
         cache(d, "pin", status=USAGE)
         cache(d, "pin", "--id", mine, "--prefix", prompt, status=USAGE)
         cache(d, "pin", "--prefix", "short", status=FAILED)
-        cache(d, "unpin", "--id", mine)
+        d.generate("Hi", tokens=1)
+        short = [p["id"] for p in prefixes(d) if p["tokens"] < 16]
+        cache(d, "pin", "--id", short[0], status=FAILED)
+        cache(d, "unpin", "--id", held)
 
 
 def test_a_public_prefix_is_everybodys():
