@@ -42,6 +42,8 @@ void seq_truncate(struct seq_table *seq, struct block_pool *pool, uint32_t n_blo
 		block_pool_unref(pool, seq->ids[--seq->n_blocks]);
 	if (seq->n_published > n_blocks)
 		seq->n_published = n_blocks;
+	if (seq->offered > n_blocks)
+		seq->offered = 0;
 }
 
 void seq_release(struct seq_table *seq, struct block_pool *pool)

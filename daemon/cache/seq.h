@@ -25,11 +25,16 @@
 
 #include <stdint.h>
 
+/**
+ * struct seq_table - see above
+ * @offered: number of the open block of which others may copy rows, plus 1; 0: none was
+ */
 struct seq_table {
 	uint32_t *ids;
 	uint32_t n_blocks;
 	uint32_t cap_blocks;
 	uint32_t n_published;
+	uint32_t offered;
 };
 
 /* Room for @cap_blocks blocks; the table never grows. Return: 0 or -ENOMEM. */

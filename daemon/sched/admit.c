@@ -154,6 +154,7 @@ static bool admit(struct sched *sched, struct admission *a, struct request *r)
 		if (!r->uncached)
 			sched->index->counters.queried_tokens += r->n_prompt;
 	}
+	policy_let_in(r);
 	policy_move(sched, r, REQUEST_PREFILL);
 	return true;
 }
@@ -212,6 +213,7 @@ void admit_gather(struct sched *sched, uint64_t step, uint32_t budget)
 	struct admission a;
 	bool found = true;
 
+	sched->spare = 0;
 	if (!first)
 		return;
 	admission_open(sched, &a);
@@ -236,4 +238,7 @@ void admit_gather(struct sched *sched, uint64_t step, uint32_t budget)
 			user = user->next_work;
 		} while (user != first && least < budget);
 	}
+	if (block_pool_n_available(sched->pool) > a.reserved + a.growth)
+		sched->spare =
+			block_pool_n_available(sched->pool) - a.reserved - a.growth;
 }

@@ -106,8 +106,7 @@ static bool clients_valid(const struct sched *sched)
 	for (uint32_t i = 0; i < sched->n_slots; i++) {
 		const struct request *r = sched->slots[i].request;
 
-		if (r &&
-		    (r->client->user != r->user || !r->turn || r->turn > r->client->turn))
+		if (r && (r->client->user != r->user || !policy_turn_valid(r)))
 			return false;
 	}
 	return n_live == sched->n_live;

@@ -68,14 +68,19 @@ static void publish(struct sched *sched, struct request *r)
 {
 	uint32_t bt = sched->config.block_tokens, n = r->n_computed / bt;
 	uint32_t n_rows = r->n_computed % bt;
+	struct seq_table *t = &r->table;
 
-	seq_publish(&r->table, sched->index, &r->chain, r->tokens, r->n_computed);
-	if (!sched->config.copy_rows || !n_rows || r->table.n_published != n ||
+	/* a flush took what was offered of it: it is not to be found again */
+	if (t->offered == t->n_published + 1 &&
+	    !block_pool_get(sched->pool, t->ids[t->n_published])->indexed)
+		return;
+	seq_publish(t, sched->index, &r->chain, r->tokens, r->n_computed);
+	if (!sched->config.copy_rows || !n_rows || t->n_published != n ||
 	    r->n_computed < r->n_prompt)
 		return;
-	(void)prefix_publish_rows(sched->index, &r->chain, r->tokens, n,
-				  n ? r->table.ids[n - 1] : BLOCK_NONE, r->table.ids[n],
-				  n_rows);
+	if (!prefix_publish_rows(sched->index, &r->chain, r->tokens, n,
+				 n ? t->ids[n - 1] : BLOCK_NONE, t->ids[n], n_rows))
+		t->offered = n + 1;
 }
 
 static void complete_entry(struct sched *sched, const struct plan *plan,

@@ -15,9 +15,11 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 		n_rows = n_tokens;
 	if (n_rows >= child->n_tokens)
 		n_rows = child->n_tokens - 1;
-	/* rows that the parent itself has yet to copy cannot be copied from it */
-	if (parent->cow && n_rows > (from->n_blocks - 1) * bt)
-		n_rows = (from->n_blocks - 1) * bt;
+	/* rows that the parent has yet to copy, or whose copy may fail with the step in
+	 * flight, cannot be copied from it */
+	if ((parent->cow || parent->cow_src != BLOCK_NONE) &&
+	    n_rows > parent->n_computed / bt * bt)
+		n_rows = parent->n_computed / bt * bt;
 	n_full = n_rows / bt;
 	if (n_rows % bt && !sched->config.copy_rows)
 		n_rows = n_full * bt;
@@ -30,6 +32,8 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 	}
 	child->table.n_published =
 		from->n_published < n_full ? from->n_published : n_full;
+	/* what a flush took from the parent, the child must not publish either */
+	child->table.offered = from->n_published < n_full ? from->offered : 0;
 	child->cow = n_rows % bt;
 	child->n_computed = n_rows;
 	child->n_cached = n_rows;
@@ -44,7 +48,6 @@ void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
 	       uint32_t id)
 {
 	struct seq_table *table = &request->table;
-
 	uint32_t src = table->ids[table->n_blocks - 1];
 
 	assert(request->cow);

@@ -106,24 +106,75 @@ void policy_leave(struct sched *sched, struct request *request)
 	user_release(sched, request->user);
 }
 
-/* The highest turn of @request's priority that has left the queue. */
-static uint64_t *turn_of(const struct request *request)
+static uint32_t turn_class(const struct request *request)
 {
 	int32_t p = request->priority;
 
 	p = p < -SCHED_MAX_PRIORITY  ? -SCHED_MAX_PRIORITY
 	    : p > SCHED_MAX_PRIORITY ? SCHED_MAX_PRIORITY
 				     : p;
-	return &request->user->turns[p + SCHED_MAX_PRIORITY];
+	return (uint32_t)(p + SCHED_MAX_PRIORITY);
+}
+
+/* The highest turn of @request's priority that was let in. */
+static uint64_t *turn_now(const struct request *request)
+{
+	return &request->user->turns[turn_class(request)];
+}
+
+static struct sched_turns *turns_of(const struct request *request)
+{
+	return &request->client->turns[turn_class(request)];
 }
 
 void policy_take_turn(struct request *request)
 {
-	uint64_t now = *turn_of(request);
+	const struct sched_turns *turns = turns_of(request);
+	uint64_t now = *turn_now(request);
 
-	if (request->client->turn < now)
-		request->client->turn = now;
-	request->turn = ++request->client->turn;
+	request->turn = 1 + (turns->n_waiting && turns->last > now ? turns->last : now);
+}
+
+bool policy_turn_valid(const struct request *request)
+{
+	const struct sched_turns *turns = turns_of(request);
+
+	return request->turn && (request->state != REQUEST_WAITING ||
+				 (turns->n_waiting && turns->last >= request->turn));
+}
+
+void policy_let_in(const struct request *request)
+{
+	if (*turn_now(request) < request->turn)
+		*turn_now(request) = request->turn;
+}
+
+static void turns_insert(const struct request *request)
+{
+	struct sched_turns *turns = turns_of(request);
+
+	if (!turns->n_waiting++ || turns->last < request->turn)
+		turns->last = request->turn;
+}
+
+/*
+ * Before it leaves the list. Its client's last one but this stands near: a client has one of
+ * each turn, but for those that came back to the queue.
+ */
+static void turns_remove(const struct request *request)
+{
+	struct sched_turns *turns = turns_of(request);
+	const struct request *r;
+
+	if (!--turns->n_waiting || turns->last != request->turn)
+		return;
+	for (r = request->next; r && r->turn == request->turn; r = r->next)
+		if (r->client == request->client && r->priority == request->priority)
+			return;
+	r = request->prev;
+	while (r->client != request->client || r->priority != request->priority)
+		r = r->prev;
+	turns->last = r->turn;
 }
 
 static bool list_before(const struct request *a, const struct request *b)
@@ -259,6 +310,7 @@ static void lists_insert(struct sched *sched, struct request *request)
 {
 	if (request->state == REQUEST_WAITING) {
 		list_insert(&request->user->waiting, request);
+		turns_insert(request);
 		request->user->n_waiting++;
 		sched->n_waiting++;
 		return;
@@ -279,6 +331,7 @@ static void lists_remove(struct sched *sched, struct request *request)
 		user->cursor_waiting = request->next;
 
 	if (request->state == REQUEST_WAITING) {
+		turns_remove(request);
 		list_remove(&user->waiting, request);
 		user->n_waiting--;
 		sched->n_waiting--;
@@ -307,11 +360,9 @@ void policy_move(struct sched *sched, struct request *request, enum request_stat
 {
 	/* the user keeps its place in the ring if it has work before and after */
 	lists_remove(sched, request);
-	if (request->state == REQUEST_WAITING) {
-		if (*turn_of(request) < request->turn)
-			*turn_of(request) = request->turn;
+	if (request->state == REQUEST_WAITING)
 		tail_acquire(sched, request);
-	} else if (state == REQUEST_WAITING)
+	else if (state == REQUEST_WAITING)
 		tail_release(sched, request);
 	request->state = state;
 	lists_insert(sched, request);

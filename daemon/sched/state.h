@@ -47,7 +47,7 @@ struct request_list {
  * @quota: its limits
  * @deficit: rows it may have before others have caught up; below 0 it had more than its turn
  * @allowance: rows of the plan being built that are its by right
- * @turns: by priority: the highest turn of those that left the queue
+ * @turns: by priority: the highest turn of those that were let in from the queue
  * @cursor: next of @prefill to look at while a plan is built
  * @cursor_waiting: next of @waiting
  * @rank: candidates it has in the plan being built
@@ -74,14 +74,20 @@ struct sched_user {
 };
 
 /**
- * struct sched_client - one client of a user, while it has live requests
- * @turn: of the request that it added last
+ * struct sched_turns - requests of one client and priority
+ * @last: turn of the one that waits last; anything while none does
  */
+struct sched_turns {
+	uint64_t last;
+	uint32_t n_waiting;
+};
+
+/* One client of a user, while it has live requests. */
 struct sched_client {
 	uint64_t id;
 	struct sched_user *user;
 	uint32_t n_live;
-	uint64_t turn;
+	struct sched_turns turns[2 * SCHED_MAX_PRIORITY + 1];
 	struct sched_client *next_hash;
 };
 
@@ -127,6 +133,8 @@ struct sched_candidate {
  * @tails: [max_num_seqs] slots for open blocks; those that no running request has come
  *	first, n_free_tails of them
  * @capped: a request found its user at max_blocks in the plan built last
+ * @spare: blocks that nobody who runs will need, as far as one can tell, in the plan being
+ *	built
  * @starved: a user without running requests was not let in for want of places or blocks
  * @heap: [n_slots] requests with a deadline, a binary heap, the earliest first
  * @claims: [n_claims] open hash, n_claims a power of two
@@ -146,6 +154,7 @@ struct sched {
 	bool stalled_before;
 	bool capped;
 	bool starved;
+	uint64_t spare;
 	uint32_t n_users;
 
 	struct request **heap;
@@ -232,8 +241,14 @@ int policy_join(struct sched *sched, struct request *request, uint32_t uid,
 		uint64_t client);
 void policy_leave(struct sched *sched, struct request *request);
 
-/* Gives a new request its turn. */
+/* Gives a new request its turn: after its client's last one that waits, or the next. */
 void policy_take_turn(struct request *request);
+
+/* Whether its client counts a request that waits, and none of a later turn than it knows. */
+bool policy_turn_valid(const struct request *request);
+
+/* @request, which waits, is let in: newcomers come after its turn. */
+void policy_let_in(const struct request *request);
 
 /* Puts a request with a new state into the lists of that state, or takes it out. */
 void policy_link(struct sched *sched, struct request *request);

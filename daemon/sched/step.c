@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 
 /* @more: the table grows by it; else it replaces one that is charged already. */
 static bool take_id(struct sched *sched, struct plan *plan, struct request *r, bool more,
@@ -156,16 +155,18 @@ static uint32_t dist_end(const struct plan *plan, const struct request *r, uint3
 
 /*
  * The next block of @r is not to be had, but another that begins as it does: copies it, and
- * goes on behind the rows they have in common. Takes nothing from anybody for it. @r gets
- * an entry in this plan, which lets go of the source.
+ * goes on behind the rows they have in common. An idle source is one block less for others
+ * until the step has ended: only where one is to spare. @r gets an entry in this plan, which
+ * lets go of the source.
  */
 static void adopt_rows(struct sched *sched, struct plan *plan, struct request *r)
 {
 	struct prefix_counters *counters = &sched->index->counters;
-	struct prefix_counters before = *counters;
+	uint64_t hits = counters->hit_tokens, shared = counters->shared_hit_tokens;
 	uint32_t bt = sched->config.block_tokens, n = r->table.n_blocks;
 	uint32_t adoptable = request_adoptable(r), max_rows, n_rows, src;
 	const struct block *b;
+	bool idle, taken;
 
 	if (!sched->config.copy_rows || bt < 2 || r->uncached || r->dist.words ||
 	    r->table.n_published != n || r->n_computed != n * bt ||
@@ -178,16 +179,19 @@ static void adopt_rows(struct sched *sched, struct plan *plan, struct request *r
 	if (src == BLOCK_NONE)
 		return;
 	b = block_pool_get(sched->pool, src);
-	if (block_pool_n_available(sched->pool) <= (!b->refs && !b->pins))
+	idle = !b->refs && !b->pins;
+	if (block_pool_n_available(sched->pool) <= idle || (idle && !sched->spare))
 		return;
+	sched->spare -= idle;
 	prefix_acquire_rows(sched->index, &r->chain, src, n_rows);
-	if (!take_block(sched, plan, r))
-		abort(); /* one is available and allowed */
+	taken = take_block(sched, plan, r);
+	assert(taken); /* one is available, and r->user may have it */
 	fork_plan_copy(sched, plan, r, src);
 	r->n_computed += n_rows;
 	/* finding one's own rows after a preemption saves work but is no hit */
 	if (r->preempted) {
-		*counters = before;
+		counters->hit_tokens = hits;
+		counters->shared_hit_tokens = shared;
 		return;
 	}
 	r->n_cached += n_rows;

@@ -24,6 +24,7 @@ struct world {
 	uint64_t rng;
 	uint64_t rows; /* computed so far: the clock */
 	int32_t next_token;
+	int32_t priority; /* of what is asked for next */
 };
 
 static uint32_t rnd(struct world *w, uint32_t n)
@@ -96,6 +97,7 @@ static uint32_t ask_by(struct world *w, uint32_t uid, uint64_t client, uint32_t 
 		.max_tokens = n_answer,
 		.uid = uid,
 		.client = client,
+		.priority = w->priority,
 		.domain = uid,
 		.cookie = cookie,
 	};
@@ -339,6 +341,59 @@ START_TEST(a_newcomer_takes_the_next_turn)
 }
 END_TEST
 
+/* What a client has queued at another priority, or has cancelled, does not weigh on it. */
+START_TEST(turns_are_of_what_waits)
+{
+	uint32_t ids[64], id;
+	struct world w;
+
+	world_init(&w, 4096, 4);
+	w.priority = 10;
+	for (uint32_t i = 0; i < 64; i++)
+		ids[i] = ask_by(&w, 1000, 1, 16, 10, i);
+	w.priority = 0;
+	id = ask_by(&w, 1000, 1, 16, 10, 100);
+	ck_assert_uint_eq(sched_get(w.sched, id)->turn, 1);
+	w.priority = 10;
+	for (uint32_t i = 32; i < 64; i++)
+		sched_cancel(w.sched, ids[i]);
+	id = ask_by(&w, 1000, 1, 16, 10, 101);
+	ck_assert_uint_eq(sched_get(w.sched, id)->turn, 33);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	for (uint32_t i = 0; i < 32; i++)
+		sched_cancel(w.sched, ids[i]);
+	sched_cancel(w.sched, id);
+	id = ask_by(&w, 1000, 1, 16, 10, 102);
+	ck_assert_uint_eq(sched_get(w.sched, id)->turn, 1);
+	sched_clear_events(w.sched);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	world_deinit(&w);
+}
+END_TEST
+
+/* A branch that runs at once has not waited: newcomers do not come after it. */
+START_TEST(a_branch_lets_nobody_wait)
+{
+	struct request_desc branch = {
+		.kind = REQUEST_GENERATE, .uid = 1000, .client = 1, .max_tokens = 4};
+	uint32_t parent, id;
+	struct world w;
+
+	world_init(&w, 4096, 4);
+	parent = ask_by(&w, 1000, 1, 40, 100, 0);
+	world_step(&w);
+	sched_clear_events(w.sched);
+	for (uint32_t i = 1; i < 32; i++)
+		ask_by(&w, 1000, 1, 16, 10, i);
+	ck_assert_int_eq(sched_fork(w.sched, parent, 40, &branch, w.rows, &id, NULL), 0);
+	ck_assert_int_ne(sched_get(w.sched, id)->state, REQUEST_WAITING);
+	id = ask_by(&w, 1000, 2, 16, 10, 100);
+	ck_assert_uint_eq(sched_get(w.sched, id)->turn, 2);
+	ck_assert_int_eq(sched_check(w.sched), 0);
+	world_deinit(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fair");
@@ -353,6 +408,8 @@ int main(void)
 	tcase_add_test(tc, a_client_does_not_wait_for_all_of_another);
 	tcase_add_test(tc, clients_of_one_uid_take_turns);
 	tcase_add_test(tc, a_newcomer_takes_the_next_turn);
+	tcase_add_test(tc, turns_are_of_what_waits);
+	tcase_add_test(tc, a_branch_lets_nobody_wait);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -20,8 +20,8 @@ struct fixture {
 	int32_t tokens[8192];
 };
 
-static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
-		  uint32_t budget, uint32_t max_len)
+static void setup_with(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
+		       uint32_t budget, uint32_t max_len, bool copy_rows)
 {
 	struct prefix_model model = {.block_tokens = BT};
 	struct sched_config config = {
@@ -32,6 +32,7 @@ static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
 		.block_tokens = BT,
 		.max_dist_words = 100,
 		.enable_prefix_caching = true,
+		.copy_rows = copy_rows,
 		.eos = {EOS},
 		.n_eos = 1,
 	};
@@ -44,6 +45,19 @@ static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
 	sched_plan_caps(f->sched, &caps);
 	ck_assert_int_eq(plan_init(&f->plan, &caps), 0);
 	ck_assert_int_eq(plan_result_init(&f->result, &caps), 0);
+}
+
+static void setup(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
+		  uint32_t budget, uint32_t max_len)
+{
+	setup_with(f, n_blocks, max_seqs, budget, max_len, false);
+}
+
+/* With a format whose blocks can be copied row by row. */
+static void setup_copying(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
+			  uint32_t budget, uint32_t max_len)
+{
+	setup_with(f, n_blocks, max_seqs, budget, max_len, true);
 }
 
 static void teardown(struct fixture *f)
@@ -483,6 +497,73 @@ START_TEST(pins_cannot_hang_a_request)
 }
 END_TEST
 
+/* Whether the copy of those rows was made shows when the step has ended, not before. */
+START_TEST(a_fork_takes_no_rows_that_are_being_copied)
+{
+	struct request_desc d, branch = {.kind = REQUEST_GENERATE, .max_tokens = 4};
+	struct fixture f;
+	uint32_t first, second, child;
+
+	setup_copying(&f, 16, 8, 64, 100);
+	d = desc(&f, 20, 0);
+	d.max_tokens = 4;
+	first = add(&f, &d);
+	ck_assert_uint_eq(plan(&f, 7), 20);
+	complete(&f);
+	sched_clear_events(f.sched);
+
+	/* the second one's tokens differ from the 19th on: two rows of a block to be copied */
+	f.tokens[18] = 9;
+	second = add(&f, &d);
+	plan(&f, 7);
+	ck_assert_uint_eq(f.plan.n_copies, 1);
+	ck_assert_uint_eq(rows_of(&f, second), 2);
+	ck_assert_int_eq(sched_fork(f.sched, second, 20, &branch, 0, &child, NULL), 0);
+	f.result.status = -EIO;
+	complete(&f);
+	sched_clear_events(f.sched);
+	ck_assert_ptr_null(sched_get(f.sched, second));
+	ck_assert_ptr_null(sched_get(f.sched, first));
+
+	/* it has the full block, and computes the rest */
+	plan(&f, 7);
+	ck_assert_uint_eq(f.plan.n_copies, 1);
+	ck_assert_uint_eq(rows_of(&f, child), 2);
+	complete(&f);
+	sched_clear_events(f.sched);
+	sched_cancel(f.sched, child);
+	sched_clear_events(f.sched);
+	teardown(&f);
+}
+END_TEST
+
+/* Rows of a running request's first block are offered once, and not again after a flush. */
+START_TEST(flushed_rows_stay_away)
+{
+	struct prefix_flush_result flushed;
+	struct request_desc d;
+	struct fixture f;
+
+	setup_copying(&f, 16, 8, 64, 100);
+	d = desc(&f, 5, 0);
+	d.max_tokens = 20;
+	add(&f, &d);
+	plan(&f, 7);
+	complete(&f);
+	sched_clear_events(f.sched);
+	ck_assert_uint_eq(f.index.n_nodes, 1);
+	prefix_flush_all(&f.index, &flushed);
+	ck_assert_uint_eq(flushed.kept_active, 1);
+	while (plan(&f, 7)) {
+		complete(&f);
+		sched_clear_events(f.sched);
+		ck_assert_uint_eq(f.index.n_nodes, 0);
+	}
+	sched_clear_events(f.sched);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(other_domain_gets_zeroed_blocks)
 {
 	struct request_desc d;
@@ -545,6 +626,8 @@ int main(void)
 	tcase_add_test(tc, paused_one_yields_its_blocks);
 	tcase_add_test(tc, a_row_without_numbers_fails_alone);
 	tcase_add_test(tc, pins_cannot_hang_a_request);
+	tcase_add_test(tc, a_fork_takes_no_rows_that_are_being_copied);
+	tcase_add_test(tc, flushed_rows_stay_away);
 	tcase_add_test(tc, other_domain_gets_zeroed_blocks);
 	tcase_add_test(tc, ids_are_not_reused_at_once);
 	suite_add_tcase(suite, tc);
