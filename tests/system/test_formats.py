@@ -77,9 +77,9 @@ def compare(what, cold, answers):
 
 @limit(1800)
 def test_hits_have_the_bits_of_a_cold_run():
-    """Five thousand requests for each pool against eight hundred that each ran alone, on a
+    """2,500 requests for each pool against four hundred that each ran alone, on a
     daemon that shares nothing (cases 1, 2, 6)."""
-    kinds = rounds(800)
+    kinds = rounds(400)
     # what, options, requests for each hundred kinds, window, cancels
     runs = [
         ("many at once", {"scheduler.max_num_seqs": 16}, 475, 24, 0),
