@@ -218,6 +218,14 @@ void engine_keep_discard(struct fdstore *store)
 	(void)fdstore_remove(store, FDSTORE_IMAGE);
 }
 
+static bool block_is_used(const struct block_pool *pool, uint32_t id)
+{
+	const struct block *b = block_pool_get(pool, id);
+
+	/* one that came back without a record counts one life that it may have had */
+	return b->state != BLOCK_FREE || b->generation > b->kept;
+}
+
 int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 			const struct image_model *model, const void *blocks)
 {
@@ -231,11 +239,16 @@ int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 		return r;
 	if (!keep->warm) {
 		index->image = &keep->image;
+		keep->settled = true;
 		return 0;
 	}
 	r = prefix_restore(index, &keep->image, &result);
 	if (r)
 		return r;
+	keep->settled = true;
+	for (uint32_t id = model->n_blocks; id-- > 0 && !keep->came_back_end;)
+		if (block_is_used(index->pool, id))
+			keep->came_back_end = (id + 1) * model->block_bytes;
 	log_event(
 		LOG_NOTICE, LOG_FIELDS(.message_id = MSGID_WARM_START),
 		"warm start, generation %llu: %u of %u blocks are back (%llu MiB), %u were "
@@ -258,19 +271,16 @@ static bool chunk_is_used(const struct engine_keep *keep, const struct block_poo
 {
 	size_t bytes = keep->image.block_bytes;
 
-	for (size_t id = from / bytes; id < pool->n_blocks && id * bytes < end; id++) {
-		const struct block *b = block_pool_get(pool, (uint32_t)id);
-
-		/* one that came back without a record counts one life that it may have had */
-		if (b->generation > b->kept)
+	for (size_t id = from / bytes; id < pool->n_blocks && id * bytes < end; id++)
+		if (block_is_used(pool, (uint32_t)id))
 			return true;
-	}
 	return false;
 }
 
 /*
  * Huge pages for the next chunk of the pool, if it has come into use: blocks are first taken
- * in the order of their ids. Return: whether the one after it is to be looked at.
+ * in the order of their ids. Of those before the last that came back, what is free is taken
+ * next. Return: whether the one after it is to be looked at.
  */
 static bool spread_huge_pages(struct engine_keep *keep, const struct block_pool *pool)
 {
@@ -281,7 +291,8 @@ static bool spread_huge_pages(struct engine_keep *keep, const struct block_pool 
 
 	if (end > whole)
 		end = whole;
-	if (from >= end || !chunk_is_used(keep, pool, from, end))
+	if (from >= end ||
+	    (from >= keep->came_back_end && !chunk_is_used(keep, pool, from, end)))
 		return false;
 	keep->huge_next++;
 	/* a huge page takes the place of small ones: there has to be one */
@@ -317,7 +328,9 @@ void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)
 		return;
 	if (index && index->image)
 		(void)prefix_save(index, UINT32_MAX);
-	engine_keep_succeed(keep); /* an end in good order is no crash */
+	/* an end in good order is no crash; but who failed to take it back will again */
+	if (keep->settled)
+		engine_keep_succeed(keep);
 	image_deinit(&keep->image);
 	forget(keep);
 	keep->store = NULL;

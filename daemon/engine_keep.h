@@ -37,8 +37,10 @@
  * @map: of the image, or NULL
  * @warm: the pool came back
  * @generation: of this daemon; 0: no image says
+ * @settled: the index follows the image; until then a failed start is the image's doing
  * @n_lost: image.n_lost as last reported
  * @huge_next: huge pages are there for chunks of the pool below this one
+ * @came_back_end: bytes of the pool up to the end of the last block that a former daemon used
  */
 struct engine_keep {
 	struct fdstore *store;
@@ -48,10 +50,12 @@ struct engine_keep {
 	size_t map_bytes;
 	struct image image;
 	bool warm;
+	bool settled;
 	uint64_t generation;
 	uint64_t begin_ns;
 	uint64_t n_lost;
 	uint32_t huge_next;
+	uint64_t came_back_end;
 };
 
 /**
@@ -74,7 +78,7 @@ void engine_keep_discard(struct fdstore *store);
  * @index: empty; writes to the image from now on
  * @blocks: the pool's bytes
  *
- * Return: 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM: the start fails, and the third of them drops what was kept.
  */
 int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 			const struct image_model *model, const void *blocks);

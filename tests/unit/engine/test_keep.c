@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* Which starts are warm, and which part of the pool gets huge pages. */
+#include "daemon/engine_keep.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/cache/evict.h"
+#include "tests/unit/failing_alloc.h"
+
+#define MIB      ((size_t)1 << 20)
+#define N_BLOCKS 64
+#define CHUNK    16 /* blocks that get huge pages together: 16 MiB */
+
+static struct fdstore_entry entries[2];
+static struct fdstore store;
+static struct engine_keep keep;
+static struct block_pool pool;
+static struct prefix_index index_;
+static struct image_model model;
+static int files[2]; /* what the manager has: pool, image */
+static void *blocks;
+
+static void setup(void)
+{
+	unsetenv("NOTIFY_SOCKET");
+	files[0] = files[1] = -1;
+}
+
+/* A daemon up to where the memory of its blocks is there. */
+static void begin(void)
+{
+	static const char *const names[2] = {FDSTORE_POOL, FDSTORE_IMAGE};
+	const struct prefix_model prefix_model = {
+		.k_format = "fp16",
+		.v_format = "fp16",
+		.backend = "test",
+		.rope = "",
+		.block_tokens = 16,
+	};
+
+	ck_assert_int_eq(block_pool_init(&pool, N_BLOCKS, &evict_adaptive), 0);
+	ck_assert_int_eq(prefix_init(&index_, &pool, &prefix_model, 256), 0);
+	model = (struct image_model){
+		.base = index_.keyer.base,
+		.k_format = "fp16",
+		.v_format = "fp16",
+		.backend = "test",
+		.block_bytes = MIB,
+		.n_blocks = N_BLOCKS,
+		.block_tokens = 16,
+	};
+	store = (struct fdstore){.max = 10, .entries = entries};
+	for (int i = 0; i < 2 && files[i] >= 0; i++) {
+		struct fdstore_entry *e = &entries[store.n_entries++];
+
+		e->fd = fcntl(files[i], F_DUPFD_CLOEXEC, 0);
+		snprintf(e->name, sizeof(e->name), "%s", names[i]);
+	}
+	engine_keep_open(&keep, &store, &model);
+	ck_assert_int_ge(keep.pool_fd, 0);
+	for (int i = 0; i < 2; i++) {
+		if (files[i] >= 0)
+			close(files[i]);
+		files[i] = fcntl(i ? keep.image_fd : keep.pool_fd, F_DUPFD_CLOEXEC, 0);
+		ck_assert_int_ge(files[i], 0);
+	}
+	blocks = mmap(NULL, N_BLOCKS * MIB, PROT_READ | PROT_WRITE, MAP_SHARED,
+		      keep.pool_fd, 0);
+	ck_assert_ptr_ne(blocks, MAP_FAILED);
+}
+
+static void end(void)
+{
+	engine_keep_close(&keep, &index_);
+	munmap(blocks, N_BLOCKS * MIB);
+	prefix_deinit(&index_);
+	block_pool_deinit(&pool);
+}
+
+static void teardown(void)
+{
+	close(files[0]);
+	close(files[1]);
+}
+
+static int restore(void)
+{
+	return engine_keep_restore(&keep, &index_, &model, blocks);
+}
+
+START_TEST(what_cannot_be_taken_back_is_dropped)
+{
+	begin();
+	ck_assert(!keep.warm);
+	ck_assert_int_eq(restore(), 0);
+	engine_keep_succeed(&keep);
+	end();
+	for (int i = 0; i < IMAGE_MAX_ATTEMPTS; i++) {
+		begin();
+		ck_assert(keep.warm);
+		/* the last: the order in which blocks are linked */
+		fail_after = i % 4;
+		ck_assert_int_eq(restore(), -ENOMEM);
+		ck_assert_int_eq(fail_after, -1);
+		end();
+	}
+	begin();
+	ck_assert(!keep.warm);
+	ck_assert_int_eq(restore(), 0);
+	end();
+}
+END_TEST
+
+START_TEST(other_failures_drop_nothing)
+{
+	for (int i = 0; i < 2 * IMAGE_MAX_ATTEMPTS; i++) {
+		begin();
+		ck_assert(keep.warm == (i > 0));
+		ck_assert_int_eq(restore(), 0);
+		/* never ready: a mistake in the configuration, say */
+		end();
+	}
+}
+END_TEST
+
+/* Return: chunks that have huge pages; all that are asked for where the kernel gives none. */
+static uint32_t spread(uint32_t expected)
+{
+	while (engine_keep_save(&keep, &index_))
+		;
+	return keep.huge_next == UINT32_MAX ? expected : keep.huge_next;
+}
+
+START_TEST(huge_pages_go_on_after_a_restart)
+{
+	uint32_t id;
+
+	begin();
+	ck_assert_int_eq(restore(), 0);
+	ck_assert_uint_eq(spread(0), 0);
+	for (int i = 0; i < CHUNK; i++)
+		ck_assert_int_eq(block_pool_take(&pool, 1000, 0, &id), 0);
+	ck_assert_uint_eq(spread(1), 1);
+	end();
+	begin();
+	ck_assert(keep.warm);
+	ck_assert_int_eq(restore(), 0);
+	/* all of the first chunk came back, and is in its first life */
+	for (uint32_t i = 0; i < CHUNK; i++)
+		block_pool_revive(&pool, i, 1000, 1);
+	block_pool_relist(&pool);
+	ck_assert_int_ge(block_pool_take(&pool, 1000, 0, &id), 0);
+	ck_assert_uint_eq(id, CHUNK);
+	ck_assert_uint_eq(spread(2), 2);
+	end();
+}
+END_TEST
+
+START_TEST(huge_pages_pass_over_a_gap)
+{
+	begin();
+	ck_assert_int_eq(restore(), 0);
+	/* had a life and a record, which is damaged; nothing below it had one */
+	image_record(&keep.image, 2 * CHUNK + 3)->life = 1;
+	end();
+	begin();
+	ck_assert(keep.warm);
+	ck_assert_int_eq(restore(), 0);
+	ck_assert_uint_eq(spread(3), 3);
+	end();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("keep");
+	TCase *tcase = tcase_create("keep");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, what_cannot_be_taken_back_is_dropped);
+	tcase_add_test(tcase, other_failures_drop_nothing);
+	tcase_add_test(tcase, huge_pages_go_on_after_a_restart);
+	tcase_add_test(tcase, huge_pages_pass_over_a_gap);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? 1 : 0;
+}
