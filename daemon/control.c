@@ -32,7 +32,7 @@ static uint64_t control_features(const struct session *session)
 	}
 	if (session->admin)
 		features |= KVD_FEATURE_ADMIN;
-	if (session->stored)
+	if (session->keep)
 		features |= KVD_FEATURE_KEEP;
 	return features;
 }
@@ -48,8 +48,7 @@ static void control_hello(struct session *session, const struct proto_request *r
 	const struct config *config = sessions->config;
 	struct kvd_msg_welcome msg;
 
-	/* A crash before the manager has it ends the connection, which is well. */
-	session_store(session, request->u.hello.features & KVD_FEATURE_KEEP);
+	session_keep(session, request->u.hello.features & KVD_FEATURE_KEEP);
 	msg = (struct kvd_msg_welcome){
 		.server =
 			{
@@ -188,6 +187,8 @@ static void control_describe_client(const struct session *client,
 		.arena = client->charged,
 	};
 	memcpy(info->name, client->name, sizeof(info->name));
+	if (client->state == SESSION_NEW && client->hello_tag)
+		proto_set_string(info->name, sizeof(info->name), "(kept)");
 	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
 		for (const struct op *op = ring->ops; op; op = op->next) {
 			const struct request *request =
@@ -222,8 +223,9 @@ static void control_clients(struct session *session, const struct proto_request 
 	}
 	msg->head.entry_size = sizeof(msg->info[0]);
 	for (const struct session *s = session->sessions->list; s; s = s->next) {
-		if (s->id <= ask->after_id || s->state != SESSION_READY ||
-		    (!session->admin && s->cred.uid != session->cred.uid))
+		if (s->id <= ask->after_id || s->state == SESSION_CLOSING ||
+		    (!session->admin &&
+		     (s->state != SESSION_READY || s->cred.uid != session->cred.uid)))
 			continue;
 		if (msg->head.n == max) {
 			msg->head.next_id = msg->info[max - 1].id;

@@ -357,6 +357,7 @@ static int daemon_start(struct daemon *daemon)
 		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_CLIENTS_KEPT),
 			  "%u connections were kept over the restart", n_kept);
 	daemon_drop_strangers(daemon);
+	daemon->fdstore.no_wait = true;
 	return daemon_listen(daemon);
 }
 

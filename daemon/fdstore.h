@@ -13,7 +13,7 @@
  *   start:  fdstore_init()     everything that came back but the listening sockets
  *           fdstore_take()     whoever knows a name takes its descriptor
  *           fdstore_drop()     what nobody took leaves the store and is closed
- *   later:  fdstore_push(), fdstore_remove(), fdstore_barrier()
+ *   later:  fdstore_push(), fdstore_remove(), fdstore_leave(), fdstore_barrier()
  *
  * A descriptor lies in the store until fdstore_remove(), until the manager sees the other
  * end of a socket hang up, or until the unit is stopped (restarted: it stays). So one that
@@ -54,12 +54,15 @@ struct fdstore_entry {
 /**
  * struct fdstore - see above
  * @max: what the store holds at most; 0: there is none
+ * @no_wait: clients are served: while the manager's queue is full it is told nothing, where
+ *	before a message waits for room
  * @n_stored: what lies in it, as far as this side knows: sockets whose peer has gone leave
  *	by themselves, and are counted until fdstore_remove()
- * @entries: [n_entries] what came back
+ * @entries: [n_entries] what came back, by the numbers at the end of their names
  */
 struct fdstore {
 	uint32_t max;
+	bool no_wait;
 	uint32_t n_stored;
 	struct fdstore_entry *entries;
 	uint32_t n_entries;
@@ -94,12 +97,15 @@ static inline bool fdstore_is_there(const struct fdstore *store)
 int fdstore_take(struct fdstore *store, const char *name);
 
 /**
- * fdstore_take_prefix() - any descriptor whose name begins with @prefix
+ * fdstore_take_next() - of those whose names begin with a prefix, the one of lowest number
+ * @prefixes: up to NULL
  * @ret_name: [FDSTORE_NAME_MAX] its name; two of one name come one after the other
+ *
+ * The number is what the name ends with. In which order they lie in the store says nothing.
  *
  * Return: as fdstore_take(); -ENOENT when there is no more.
  */
-int fdstore_take_prefix(struct fdstore *store, const char *prefix, char *ret_name);
+int fdstore_take_next(struct fdstore *store, const char *const *prefixes, char *ret_name);
 
 /**
  * fdstore_drop() - what nobody took leaves the store and is closed
@@ -117,13 +123,17 @@ uint32_t fdstore_drop(struct fdstore *store, char *ret_name);
  * The manager acts on it when it gets to it: see fdstore_barrier().
  *
  * Return: 0, also without a store; FDSTORE_FULL: not kept; -EINVAL: such a name, or no
- * descriptor; -errno of sending.
+ * descriptor; -EAGAIN: @store->no_wait, not kept now; -errno of sending.
  */
 int fdstore_push(struct fdstore *store, const char *name, int fd);
 
 /* The store forgets what lies there by this name, whoever pushed it: a former daemon, too.
  * What came back by it and was not taken is closed. Return: 0 or -errno. */
 int fdstore_remove(struct fdstore *store, const char *name);
+
+/* Likewise a socket that was shut down, of which the manager lets go by itself, too: it is not
+ * counted any more, even if the message cannot be sent. */
+void fdstore_leave(struct fdstore *store, const char *name);
 
 /**
  * fdstore_barrier() - wait until the manager has acted on everything sent so far

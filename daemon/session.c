@@ -13,7 +13,6 @@
 #include "daemon/config.h"
 #include "daemon/control.h"
 #include "daemon/engine.h"
-#include "daemon/fdstore.h"
 #include "daemon/log.h"
 #include "daemon/monitor.h"
 #include "daemon/msgid.h"
@@ -183,27 +182,6 @@ int session_ring_close(struct session *session, uint32_t id)
 	return -ENOENT;
 }
 
-static void session_store_name(const struct session *session, char *ret_name)
-{
-	snprintf(ret_name, FDSTORE_NAME_MAX, "%s%llu",
-		 session->by_admin_socket ? FDSTORE_ADMIN : FDSTORE_CLIENT,
-		 (unsigned long long)session->id);
-}
-
-void session_store(struct session *session, bool wanted)
-{
-	struct fdstore *store = session->sessions->store;
-	char name[FDSTORE_NAME_MAX];
-
-	session_store_name(session, name);
-	if (wanted && !session->stored)
-		/* Full or not: what is not kept ends with the daemon, as it always did. */
-		session->stored = store && fdstore_is_there(store) &&
-				  fdstore_push(store, name, session->fd) == 0;
-	else if (!wanted && session->stored)
-		session->stored = fdstore_remove(store, name) != 0;
-}
-
 static void session_free(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
@@ -214,11 +192,7 @@ static void session_free(struct session *session)
 		session_ring_free(ring);
 	}
 	loop_io_remove(&session->io);
-	if (session->stored && !sessions->ending) {
-		/* The duplicate in the store would keep it open for a while. */
-		shutdown(session->fd, SHUT_RDWR);
-		session_store(session, false);
-	}
+	session_unkeep(session);
 	close(session->fd);
 	monitor_forget(session);
 	if (session->prev)
@@ -455,9 +429,7 @@ static void session_link(struct session *session)
 	sessions->n_sessions++;
 }
 
-/* A connection becomes a session, or is turned away and closed. @id 0: the next one. */
-static struct session *session_new(struct sessions *sessions, int fd, bool admin,
-				   uint64_t id)
+struct session *session_new(struct sessions *sessions, int fd, bool admin, uint64_t id)
 {
 	const struct config *config = sessions->config;
 	struct session *session;
@@ -526,60 +498,6 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 void sessions_accept(struct sessions *sessions, int fd, bool admin)
 {
 	(void)session_new(sessions, fd, admin, 0);
-}
-
-static void session_tell(struct session *session)
-{
-	uint64_t generation = session->sessions->generation;
-	struct kvd_msg_notice msg = {
-		.kind = KVD_NOTICE_RESTARTED,
-		/* Differs from those of the daemons just before. */
-		.hello_tag = (uint32_t)generation ? (uint32_t)generation : 1,
-		.generation = generation,
-	};
-
-	proto_hdr_init(&msg.hdr, KVD_MSG_NOTICE, sizeof(msg), 0, 0);
-	session->hello_tag = msg.hello_tag;
-	/* One that has slept through so many restarts that it does not fit is closed. */
-	if (fdpass_send(session->fd, &msg, sizeof(msg), NULL, 0) < 0)
-		session_close(session);
-}
-
-static uint32_t sessions_adopt_prefix(struct sessions *sessions, const char *prefix,
-				      bool admin)
-{
-	char name[FDSTORE_NAME_MAX], *end;
-	struct session *session;
-	unsigned long long id;
-	uint32_t n = 0;
-	int fd;
-
-	while ((fd = fdstore_take_prefix(sessions->store, prefix, name)) >= 0) {
-		errno = 0;
-		id = strtoull(name + strlen(prefix), &end, 10);
-		session = NULL;
-		if (!errno && !*end && id > 0 && id < UINT64_MAX)
-			session = session_new(sessions, fd, admin, id);
-		else
-			close(fd);
-		if (!session) {
-			fdstore_remove(sessions->store, name);
-			continue;
-		}
-		session->stored = true;
-		session_tell(session);
-		n++;
-	}
-	return n;
-}
-
-uint32_t sessions_adopt(struct sessions *sessions)
-{
-	if (!sessions->store)
-		return 0;
-	/* Administrators first: they count, and none of them is turned away. */
-	return sessions_adopt_prefix(sessions, FDSTORE_ADMIN, true) +
-	       sessions_adopt_prefix(sessions, FDSTORE_CLIENT, false);
 }
 
 void sessions_deinit(struct sessions *sessions)

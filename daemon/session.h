@@ -16,8 +16,8 @@
  * wrong ends its own session, never more, with one log line.
  *
  * Where the service manager has an FD store, a connection that asked for it in HELLO
- * (KVD_FEATURE_KEEP) lies there as client-ID or admin-ID as long as its session lives, and
- * outlives the daemon. The next one makes it a session in state NEW (sessions_adopt()),
+ * (KVD_FEATURE_KEEP) lies there as client-ID or admin-ID from a second on as long as its
+ * session lives, and outlives the daemon (session_keep.c). The next one makes it a session in state NEW (sessions_adopt()),
  * says that it is another one, and waits for HELLO as long as it takes: the client may be
  * asleep. What a client had is gone; its rings are files that only the dead one could
  * write.
@@ -93,7 +93,9 @@ struct session_ring {
  * @owner: label of the client's process, for shared_hit_tokens
  * @admin: may flush everything and see everybody
  * @by_admin_socket: came by the administrators' socket
+ * @keep: was told that it is kept over a restart
  * @stored: lies in the FD store
+ * @keep_timer: runs until it does
  * @hello_tag: of a kept connection: HELLO must have it; 0: any tag
  */
 struct session {
@@ -108,7 +110,9 @@ struct session {
 	uint64_t owner;
 	bool admin;
 	bool by_admin_socket;
+	bool keep;
 	bool stored;
+	struct loop_timer keep_timer;
 	uint32_t hello_tag;
 	char name[KVD_NAME_MAX];
 	uint64_t connected_ns;
@@ -181,14 +185,22 @@ void sessions_deinit(struct sessions *sessions);
  */
 void sessions_accept(struct sessions *sessions, int fd, bool admin);
 
+/* The same for a connection of any daemon's. @id: its number, or 0: the next one. Return: NULL:
+ * turned away, and closed. */
+struct session *session_new(struct sessions *sessions, int fd, bool admin, uint64_t id);
+
 /*
  * Take over the connections that a former daemon left in the store, and tell them. To be
  * called once generation is set, before anybody is accepted. Return: how many.
  */
 uint32_t sessions_adopt(struct sessions *sessions);
 
-/* HELLO asks whether the connection may be kept. Notes in @session->stored whether it is. */
-void session_store(struct session *session, bool wanted);
+/* HELLO asks whether the connection may outlive the daemon. Notes in @session->keep whether it
+ * will: once it is a second old, and as long as the store has room. */
+void session_keep(struct session *session, bool wanted);
+
+/* The session ends. Shuts down what lay in the store; at the end of the daemon it stays. */
+void session_unkeep(struct session *session);
 
 /**
  * session_ring_open() - make a ring and watch it

@@ -42,6 +42,7 @@ class Manager:
         self.store = []      # [name, fd], in the order of arrival
         self.states = []     # lines like READY=1, in the order of arrival
         self.n_refused = 0
+        self.n_told = 0      # messages about the store
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self.socket.bind(self.path)
@@ -69,6 +70,7 @@ class Manager:
     def _handle(self, lines, fds):
         fields = dict(line.split("=", 1) for line in lines if "=" in line)
         name = fields.get("FDNAME", "stored")
+        self.n_told += "FDSTORE" in fields or "FDSTOREREMOVE" in fields
         if fields.get("FDSTOREREMOVE") == "1":
             self._forget(lambda entry: entry[0] == name)
         elif fields.get("FDSTORE") == "1":

@@ -34,7 +34,8 @@
  * session, with all its rings and requests.
  *
  * Restart: a connection that asked for KVD_FEATURE_KEEP, and got it, outlives the
- * daemon where the service manager keeps it (see struct kvd_msg_notice). Its rings
+ * daemon where the service manager keeps it: once it is a second old, and as long as
+ * there is room (see struct kvd_msg_notice). Otherwise it ends with it. Its rings
  * and requests do not: they belong to one generation.
  *
  * Growth: structs grow at their end only. A receiver that knows less ignores the
@@ -156,7 +157,7 @@ struct kvd_msg_hello {
 #define KVD_FEATURE_SCORE_TOP                                                            \
 	(1ull << 6) /* arg of SCORE: alternatives of each position */
 #define KVD_FEATURE_KEEP                                                                 \
-	(1ull << 7) /* asked for: understands NOTICE; given: outlives a restart */
+	(1ull << 7) /* asked for: understands NOTICE; given: is kept from a second on */
 
 /**
  * struct kvd_model_info - the model that the daemon serves
@@ -430,7 +431,8 @@ struct kvd_msg_clients {
  * @id:    counts up, never reused within a generation
  * @uid:   attested by the kernel
  * @pid:   label only: the process that connected may be gone and its pid reused
- * @name:  what it calls itself
+ * @name:  what it calls itself; empty before HELLO, which only an administrator sees, or
+ *         "(kept)" when it was kept over a restart and has not said HELLO since
  * @rings, @requests_running, @requests_waiting, @blocks: held now
  * @tokens_*: since it connected
  * @connected_ns: how long ago that was

@@ -158,6 +158,32 @@ START_TEST(push_and_remove)
 }
 END_TEST
 
+START_TEST(a_full_queue_holds_nobody_up)
+{
+	struct fdstore store;
+	int fd = memfd_create("x", MFD_CLOEXEC), r;
+	uint32_t n = 0;
+
+	setenv("FDSTORE", "100000", 1);
+	ck_assert_int_eq(fdstore_init(&store), 0);
+	store.no_wait = true;
+	do
+		r = fdstore_push(&store, "client-1", fd);
+	while (!r && ++n < 100000);
+	ck_assert_int_eq(r, -EAGAIN);
+	ck_assert_uint_eq(store.n_stored, n);
+	ck_assert_int_eq(fdstore_remove(&store, "client-1"), -EAGAIN);
+	ck_assert_uint_eq(store.n_stored, n);
+	/* of a socket that was shut down the manager lets go by itself */
+	fdstore_leave(&store, "client-1");
+	ck_assert_uint_eq(store.n_stored, n - 1);
+	ck_assert_str_eq(listen_once(), "FDSTORE=1\nFDNAME=client-1");
+	ck_assert_int_eq(fdstore_push(&store, "client-2", fd), 0);
+	fdstore_deinit(&store);
+	close(fd);
+}
+END_TEST
+
 START_TEST(barrier_says_when_it_waits_in_vain)
 {
 	struct fdstore store;
@@ -173,21 +199,27 @@ END_TEST
 static int take_what_came_back(void)
 {
 	struct fdstore store;
+	static const char *const prefixes[] = {FDSTORE_ADMIN, FDSTORE_CLIENT, NULL};
 	char name[FDSTORE_NAME_MAX];
 	int n = 0;
 
-	hand_over(7, "kvd:client-12:kvpool:strange:kvd-admin:client-7:kvimage");
+	hand_over(9, "kvd:client-12:kvpool:strange:kvd-admin:client-7:kvimage:admin-11:"
+		     "client-100");
 	CHECK(fdstore_init(&store) == 0);
-	CHECK(store.n_stored == 5);
+	CHECK(store.n_stored == 7);
 	CHECK(fdstore_take(&store, FDSTORE_POOL) == 5);
 	CHECK(fdstore_take(&store, FDSTORE_POOL) == -ENOENT);
 	CHECK(fcntl(5, F_GETFD) == FD_CLOEXEC);
-	CHECK(fdstore_take_prefix(&store, FDSTORE_CLIENT, name) == 4);
-	CHECK(strcmp(name, "client-12") == 0);
-	CHECK(fdstore_take_prefix(&store, FDSTORE_CLIENT, name) == 8);
+	/* by number, of whichever kind */
+	CHECK(fdstore_take_next(&store, prefixes, name) == 8);
 	CHECK(strcmp(name, "client-7") == 0);
-	CHECK(fdstore_take_prefix(&store, FDSTORE_CLIENT, name) == -ENOENT);
-	CHECK(fdstore_take_prefix(&store, FDSTORE_ADMIN, name) == -ENOENT);
+	CHECK(fdstore_take_next(&store, prefixes, name) == 10);
+	CHECK(strcmp(name, "admin-11") == 0);
+	CHECK(fdstore_take_next(&store, prefixes, name) == 4);
+	CHECK(strcmp(name, "client-12") == 0);
+	CHECK(fdstore_take_next(&store, prefixes, name) == 11);
+	CHECK(strcmp(name, "client-100") == 0);
+	CHECK(fdstore_take_next(&store, prefixes, name) == -ENOENT);
 	CHECK(fdstore_take(&store, FDSTORE_IMAGE) == 9);
 	CHECK(fdstore_drop(&store, name) == 1);
 	CHECK(strcmp(name, "strange") == 0);
@@ -196,7 +228,7 @@ static int take_what_came_back(void)
 	/* listening sockets are none of its business */
 	CHECK(fcntl(3, F_GETFD) >= 0);
 	CHECK(fcntl(7, F_GETFD) >= 0);
-	CHECK(store.n_stored == 4);
+	CHECK(store.n_stored == 6);
 	fdstore_deinit(&store);
 	return 0;
 }
@@ -272,6 +304,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, push_and_remove);
+	tcase_add_test(tcase, a_full_queue_holds_nobody_up);
 	tcase_add_test(tcase, barrier_says_when_it_waits_in_vain);
 	tcase_add_test(tcase, what_came_back);
 	tcase_add_test(tcase, two_of_one_name);
