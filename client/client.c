@@ -18,6 +18,9 @@
 
 #define TIMEOUT_DEFAULT_NS 5000000000ll
 #define SPIN_DEFAULT_NS    50000ll
+/* A service that restarts on failure is given up after 20 starts in a minute: doubled
+ * twice, this leaves room for several requests that kill it. */
+#define PAUSE_NS 1000000000u
 
 /* Options of an older or newer caller into ours. Return: 0, -EINVAL, -E2BIG. */
 static int read_opts(struct kvc_connect_opts *dst, const struct kvc_connect_opts *src)
@@ -181,6 +184,7 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 		return kvc_fail_status(-ENOMEM, 0);
 	c->sock = -1;
 	c->timer_fd = -1;
+	c->pause_ns = PAUSE_NS;
 	c->epoch = 1;
 	c->timeout_ns = o.timeout_ns ? o.timeout_ns : TIMEOUT_DEFAULT_NS;
 	c->reconnect = o.reconnect_ns >= 0;

@@ -205,7 +205,7 @@ static int next_cqe(struct kvc_ring *r)
 			r->has_cqe = true;
 			return 0;
 		}
-		if (r->n_unsent && !r->fault)
+		if ((r->n_unsent || r->n_held) && !r->fault)
 			ring_pump(r);
 
 		/* First the verdict, then the look: what came before the end is found. */
@@ -328,6 +328,14 @@ static bool has_ready(const struct kvc_ring *r, unsigned n)
 	return have >= n;
 }
 
+/* Nanoseconds until something that is held back has to be submitted. */
+static uint64_t until_let_go(const struct kvc_ring *r)
+{
+	uint64_t now = clock_ns();
+
+	return now < r->hold_ns ? r->hold_ns - now : 0;
+}
+
 /*
  * Sleep until the doorbell, a word on the socket, or the deadline; not at all if
  * @n CQEs are there. Every CQE signals, so this may return with fewer.
@@ -353,6 +361,8 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 		}
 		if (ring_stale(r) && left > TICK_LOST_NS)
 			left = TICK_LOST_NS;
+		else if (r->n_held && left > until_let_go(r))
+			left = until_let_go(r);
 		ts.tv_sec = (time_t)(left / 1000000000u);
 		ts.tv_nsec = (long)(left % 1000000000u);
 		rc = ppoll(p, 2, left == UINT64_MAX ? NULL : &ts, NULL);
@@ -482,9 +492,11 @@ int kvc_ring_event_fd(struct kvc_ring *r)
 	if (rc < 0)
 		return kvc_fail_status(rc, 0);
 	(void)fd_steal(&epoll_fd);
+	/* What is held back is looked through again, and sets its alarm. */
+	r->hold_ns = 0;
 	ring_client_arm(&r->ring, r->n_unsent > 0);
 	/* What lies ready already must show too. */
-	if (has_ready(r, 1) || ring_stale(r))
+	if (has_ready(r, 1) || ring_stale(r) || r->n_held)
 		doorbell_signal_submit(r->wake_fd);
 	return r->epoll_fd;
 }
@@ -496,6 +508,7 @@ int kvc_ring_event_ack(struct kvc_ring *r)
 	if (r->epoll_fd < 0)
 		return kvc_fail(-EINVAL, "kvc_ring_event_fd() was not called");
 	doorbell_clear_submit(r->wake_fd);
+	ring_clear_alarm(r);
 	if (!r->hup && !doorbell_clear_complete(r->ring.fd_complete))
 		set_hup(r);
 	(void)client_attend(r);

@@ -55,6 +55,7 @@ enum client_state {
  * @reconnect_ns: for that long; negative: for ever
  * @lost_ns:    when the state was OK last
  * @retry_ns:   GONE: when to connect next
+ * @pause_ns:   how long a request is held back first that was lost too often
  * @hello_tag:  HELLO: what WELCOME will repeat
  * @hello_ns:   HELLO: when it was said
  * @notice_tag: of the newest notice that is not answered; 0: none
@@ -76,6 +77,7 @@ struct kvc_client {
 	int64_t reconnect_ns;
 	uint64_t lost_ns;
 	uint64_t retry_ns;
+	uint64_t pause_ns;
 	uint32_t hello_tag;
 	uint64_t hello_ns;
 	uint32_t notice_tag;
@@ -136,11 +138,13 @@ struct progress {
  * @given:  of the answer, to the caller
  * @again:  of the answer that comes after a restart; what @given has is skipped
  * @res:    of a request that this side ended, which @ended tells, or will end
- * @n_lost: restarts since a CQE was given out, weighted
+ * @n_lost: restarts since a CQE was given out, weighted; @n_lives: their number
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
  * @shown:  CQEs with MORE were given out
  * @replay: @again has not caught up with @given
  * @unsent: to be submitted to the new daemon when there is room
+ * @held:   held back until hold_ns; then unsent
+ * @hold_ns: stays when it is let go; 0: was not held back
  * @doomed: its answer is another one now: swallow it, then end with @res
  */
 struct request {
@@ -157,6 +161,7 @@ struct request {
 	int32_t res;
 	uint8_t opcode;
 	uint8_t n_lost;
+	uint8_t n_lives;
 	bool used;
 	bool ended;
 	bool keep;
@@ -164,7 +169,9 @@ struct request {
 	bool shown;
 	bool replay;
 	bool unsent;
+	bool held;
 	bool doomed;
+	uint64_t hold_ns;
 	uint64_t deadline_ns;
 	struct progress given;
 	struct progress again;
@@ -193,6 +200,8 @@ struct kept {
  * @free_req:   free list
  * @n_cancels:  CANCELs of this side's own whose CQE has not come
  * @n_unsent:   requests that wait to be submitted again, from @unsent_at on
+ * @n_held:     requests that are held back; the first of them until @hold_ns, 0: look
+ * @hold_fd:    in @epoll_fd, a timer for that, or -1
  * @kept, @n_kept: the last KVD_MAX_KEPT that were kept, round and round
  * @ended_head, @ended_tail: requests that this side ended, to be given out
  * @cqe:        given out and not yet seen
@@ -221,6 +230,9 @@ struct kvc_ring {
 	uint32_t n_cancels;
 	uint32_t n_unsent;
 	uint32_t unsent_at;
+	uint32_t n_held;
+	uint64_t hold_ns;
+	int hold_fd;
 	struct kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
 	bool has_cqe;
@@ -357,8 +369,10 @@ static inline bool ring_stale(const struct kvc_ring *r)
  * else why the ring is of no use any more.
  */
 int ring_reopen(struct kvc_ring *r);
-/* Submit what waits for it, as far as there is room. */
+/* Submit what waits for it, as far as there is room and it is not held back. */
 void ring_pump(struct kvc_ring *r);
+/* The event loop has seen that something held back may be let go. */
+void ring_clear_alarm(struct kvc_ring *r);
 /* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.
  * Return: false if nothing of it remains. */
 bool ring_progress(struct kvc_ring *r, struct request *q);

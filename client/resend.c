@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "client/internal.h"
 #include "ipc/base.h"
@@ -20,14 +22,22 @@
 #include "ipc/proto.h"
 
 /*
- * A request that kills the daemon must not do so for ever. How often one goes through a
- * restart without getting on: a daemon that dies again soon is the service manager's to
- * give up, so those count little.
+ * A request that kills the daemon must not do so for ever, nor so fast that the service
+ * manager gives the daemon up. So one that was lost a few times without getting on is held
+ * back, each time longer; others get on meanwhile, or are at least not submitted in the
+ * same instants for ever, since the times differ. Who was held back while a daemon died
+ * has nothing to do with it.
+ *
+ * What counts against a request: little where a daemon dies soon anyhow; much where it
+ * lived until this one was let go.
  */
-#define MAX_LOST  250
-#define LOST_SOON 1
-#define LOST_LATE 8
-#define SOON_NS   3000000000u
+#define MAX_LOST   250
+#define LOST_SOON  1
+#define LOST_LATE  8
+#define LOST_HELD  25
+#define SOON_NS    3000000000u
+#define QUICK_LOST 3
+#define MAX_DOUBLE 2
 
 #define HASH_PRIME 0x100000001b3u
 
@@ -136,6 +146,7 @@ bool ring_progress(struct kvc_ring *r, struct request *q)
 	}
 	q->shown = true;
 	q->n_lost = 0;
+	q->n_lives = 0;
 	return true;
 }
 
@@ -152,12 +163,42 @@ static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 	request_end(r, cancel, found ? 1 : -ENOENT);
 }
 
-/* May it be submitted again? Return: 0, or with what to end it. */
-static int judge(struct request *q, unsigned cost, bool same_model, uint64_t now)
+/* It was submitted @lived_ns or less before the daemon died. */
+static void count_loss(struct request *q, uint64_t lived_ns)
 {
-	if (q->doomed || q->n_lost + cost > MAX_LOST)
+	unsigned cost = lived_ns < SOON_NS ? LOST_SOON
+			: q->hold_ns       ? LOST_HELD
+					   : LOST_LATE;
+
+	q->n_lost =
+		(uint8_t)(q->n_lost + cost > MAX_LOST ? MAX_LOST + 1 : q->n_lost + cost);
+	/* What kills comes as far as before; a long answer in a short life does not. */
+	if (q->replay && q->again.n_tokens > 0)
+		q->n_lives = 0;
+	else if (q->n_lives < UINT8_MAX)
+		q->n_lives++;
+}
+
+/* Until when it has to wait; 0: not at all. A NOP harms nobody. */
+static uint64_t hold_until(const struct kvc_ring *r, const struct request *q,
+			   uint64_t now)
+{
+	unsigned n = q->n_lives < QUICK_LOST ? 0 : q->n_lives - QUICK_LOST;
+	uint64_t pause, more;
+
+	if (q->n_lives < QUICK_LOST || q->opcode == KVD_OP_NOP)
+		return 0;
+	pause = r->client->pause_ns << (n < MAX_DOUBLE ? n : MAX_DOUBLE);
+	/* Up to half of it, another one for each request and life. */
+	more = (q->wire.user_data * HASH_PRIME >> 16 ^ q->n_lives * 0x9e37u) & 0xffff;
+	return now + pause + (pause >> 17) * more;
+}
+
+/* May it be submitted again? Return: 0, or with what to end it. */
+static int judge(struct request *q, bool same_model, uint64_t now)
+{
+	if (q->doomed || q->n_lost > MAX_LOST)
 		return KVD_E_RESTARTED;
-	q->n_lost = (uint8_t)(q->n_lost + cost);
 	if (q->deadline_ns && now >= q->deadline_ns)
 		return KVD_E_DEADLINE;
 	switch (q->opcode) {
@@ -178,12 +219,19 @@ static int judge(struct request *q, unsigned cost, bool same_model, uint64_t now
 
 /* Its input into the arena of the new ring, and the time that is left. */
 static void carry_over(struct kvc_ring *r, const struct ring_client *from,
-		       struct request *q, uint64_t now)
+		       struct request *q)
+{
+	if (q->in_len)
+		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
+	q->again = (struct progress){0};
+	q->replay = q->given.n_tokens || q->given.n_bytes;
+}
+
+/* To be submitted when there is room. Only now is known what time is left. */
+static void enqueue(struct kvc_ring *r, struct request *q, uint64_t now)
 {
 	uint32_t ms;
 
-	if (q->in_len)
-		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
 	if (q->deadline_ns) {
 		ms = (uint32_t)((q->deadline_ns - now) / 1000000u);
 		ms = ms ? ms : 1;
@@ -191,11 +239,76 @@ static void carry_over(struct kvc_ring *r, const struct ring_client *from,
 			       offsetof(struct kvd_gen_params, timeout_ms),
 		       &ms, sizeof(ms));
 	}
-	q->again = (struct progress){0};
-	q->replay = q->given.n_tokens || q->given.n_bytes;
 	if (!q->unsent)
 		r->n_unsent++;
 	q->unsent = true;
+}
+
+/* Let an event loop look again at r->hold_ns; 0: not on that account. */
+static int set_alarm(struct kvc_ring *r)
+{
+	struct epoll_event in = {.events = EPOLLIN};
+	struct itimerspec when = {
+		.it_value = {(time_t)(r->hold_ns / 1000000000u),
+			     (long)(r->hold_ns % 1000000000u)},
+	};
+
+	if (r->epoll_fd < 0 || (!r->hold_ns && r->hold_fd < 0))
+		return 0;
+	if (r->hold_fd < 0) {
+		r->hold_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (r->hold_fd < 0)
+			return -errno;
+		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->hold_fd, &in) < 0) {
+			r->hold_fd = fd_close(r->hold_fd);
+			return -ENOMEM;
+		}
+	}
+	/* Once it has gone off, this also makes it unreadable. */
+	return timerfd_settime(r->hold_fd, TFD_TIMER_ABSTIME, &when, NULL) < 0 ? -errno
+									       : 0;
+}
+
+void ring_clear_alarm(struct kvc_ring *r)
+{
+	uint64_t count;
+	ssize_t n;
+
+	if (r->hold_fd < 0)
+		return;
+	do
+		n = read(r->hold_fd, &count, sizeof(count));
+	while (n < 0 && errno == EINTR);
+}
+
+/* Let go what was held back long enough; all of it if @all. */
+static void release_held(struct kvc_ring *r, bool all)
+{
+	uint64_t now = clock_ns(), soonest = 0;
+	uint32_t i;
+
+	for (i = 0; i < r->n_reqs; i++) {
+		struct request *q = &r->reqs[i];
+		uint64_t until = q->hold_ns;
+
+		if (!q->used || !q->held)
+			continue;
+		if (q->deadline_ns && q->deadline_ns < until)
+			until = q->deadline_ns;
+		if (!all && now < until) {
+			if (!soonest || until < soonest)
+				soonest = until;
+			continue;
+		}
+		if (q->deadline_ns && now >= q->deadline_ns) {
+			request_end(r, q, KVD_E_DEADLINE);
+			continue;
+		}
+		q->held = false;
+		r->n_held--;
+		enqueue(r, q, now);
+	}
+	r->hold_ns = soonest;
 }
 
 void ring_pump(struct kvc_ring *r)
@@ -203,6 +316,14 @@ void ring_pump(struct kvc_ring *r)
 	bool sent = false;
 	struct request *q;
 
+	/* A dead daemon would take nothing, but it would count as lost. */
+	if (ring_stale(r))
+		return;
+	if (r->n_held && clock_ns() >= r->hold_ns) {
+		release_held(r, false);
+		if (set_alarm(r) < 0)
+			release_held(r, true);
+	}
 	while (r->n_unsent && ring_client_sq_space(&r->ring) > 0) {
 		q = &r->reqs[r->unsent_at++ % r->n_reqs];
 		if (!q->unsent)
@@ -219,8 +340,7 @@ void ring_pump(struct kvc_ring *r)
 static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 			 bool same_model)
 {
-	uint64_t now = clock_ns();
-	unsigned cost = now - r->opened_ns < SOON_NS ? LOST_SOON : LOST_LATE;
+	uint64_t now = clock_ns(), lived_ns = now - r->opened_ns;
 	uint32_t i;
 	int rc;
 
@@ -234,13 +354,26 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 
 		if (!q->used || q->ended)
 			continue;
-		rc = judge(q, cost, same_model, now);
-		if (rc < 0)
+		if (!q->unsent && !q->held) {
+			count_loss(q, lived_ns);
+			q->hold_ns = hold_until(r, q, now);
+		}
+		rc = judge(q, same_model, now);
+		if (rc < 0) {
 			request_end(r, q, rc);
-		else
-			carry_over(r, from, q, now);
+			continue;
+		}
+		carry_over(r, from, q);
+		if (q->unsent) {
+			enqueue(r, q, now);
+		} else if (!q->held) {
+			/* What has not to wait is let go at once. */
+			q->held = true;
+			r->n_held++;
+		}
 	}
 	r->unsent_at = 0;
+	r->hold_ns = 0;
 	for (i = 0; i < KVD_MAX_KEPT && i < r->n_kept; i++)
 		r->kept[i].wire = WIRE_LOST;
 	ring_pump(r);

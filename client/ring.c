@@ -99,6 +99,7 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	r->client = c;
 	r->epoll_fd = -1;
 	r->wake_fd = -1;
+	r->hold_fd = -1;
 	r->spin_now = c->spin_ns;
 	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED, fds);
 	if (rc < 0) {
@@ -140,6 +141,7 @@ void ring_free(struct kvc_ring *r, bool forked)
 		ring_client_deinit(&r->ring);
 	fd_close(r->epoll_fd);
 	fd_close(r->wake_fd);
+	fd_close(r->hold_fd);
 	arena_deinit(&r->in);
 	arena_deinit(&r->out);
 	free(r->reqs);
@@ -248,7 +250,10 @@ void request_end(struct kvc_ring *r, struct request *q, int res)
 
 	if (q->unsent)
 		r->n_unsent--;
+	if (q->held)
+		r->n_held--;
 	q->unsent = false;
+	q->held = false;
 	q->res = res;
 	q->ended = true;
 	q->next = 0;

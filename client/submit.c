@@ -297,6 +297,8 @@ static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *s
 	q->shown = false;
 	q->replay = false;
 	q->n_lost = 0;
+	q->n_lives = 0;
+	q->hold_ns = 0;
 	q->deadline_ns = 0;
 	q->given = (struct progress){0};
 	return q;
@@ -310,7 +312,18 @@ static bool parent_lost(const struct kvc_ring *r, uint64_t wire)
 	if (wire == WIRE_LOST)
 		return true;
 	return i < r->n_reqs && r->reqs[i].used &&
-	       (r->reqs[i].replay || r->reqs[i].doomed);
+	       (r->reqs[i].replay || r->reqs[i].doomed || r->reqs[i].held);
+}
+
+/* Does a CANCEL name what is held back, so that no daemon knows of it? NULL: no. */
+static struct request *find_held(struct kvc_ring *r, const struct kvd_sqe *wire)
+{
+	uint32_t i = (uint32_t)wire->arg;
+
+	if (wire->opcode != KVD_OP_CANCEL || i >= r->n_reqs || !r->reqs[i].used ||
+	    !r->reqs[i].held || r->reqs[i].serial != (uint32_t)(wire->arg >> 32))
+		return NULL;
+	return &r->reqs[i];
 }
 
 /* One entry. Return: 0: gone; -EAGAIN, -ENOBUFS: no room now. */
@@ -321,7 +334,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		.flags = sqe->flags,
 		.input = (uint16_t)sqe->input.kind,
 	};
-	struct request *q;
+	struct request *q, *held;
 	bool lost;
 	int rc = 0;
 
@@ -337,7 +350,13 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 	if (sqe->opcode == KVD_OP_CANCEL || sqe->opcode == KVD_OP_FORK)
 		wire.arg = find_target(r, sqe->target);
 	lost = sqe->opcode == KVD_OP_FORK && parent_lost(r, wire.arg);
+	held = find_held(r, &wire);
 	q = request_begin(r, sqe);
+	if (held) {
+		request_end(r, held, -ECANCELED);
+		request_end(r, q, 1);
+		return 0;
+	}
 	if (lost) {
 		request_end(r, q, KVD_E_RESTARTED);
 		return 0;
@@ -368,7 +387,7 @@ int kvc_ring_submit(struct kvc_ring *r)
 		rc = kvc_fail_status(r->fault, 0);
 	if (rc < 0)
 		return rc;
-	if (r->n_unsent)
+	if (r->n_unsent || r->n_held)
 		ring_pump(r);
 	before = r->ring.sq_pos;
 	while (r->sqe_head != r->sqe_tail) {

@@ -16,6 +16,7 @@
 
 #include <kvclient.h>
 
+#include "client/internal.h"
 #include "ipc/base.h"
 #include "tests/unit/ipc/fake_daemon.h"
 
@@ -284,6 +285,7 @@ START_TEST(a_killer_is_given_up)
 	struct kvc_result res;
 
 	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	client->pause_ns = 1000;
 	ck_assert_int_eq(kvc_generate(client, "poison", NULL, &res), KVD_E_RESTARTED);
 	kvc_result_clear(&res);
 	ck_assert_int_eq(kvc_ping(client, SECOND_NS), 0);
@@ -291,6 +293,77 @@ START_TEST(a_killer_is_given_up)
 	ck_assert_int_eq(kvc_generate(client, "kick", NULL, &res), -ECONNRESET);
 	kvc_result_clear(&res);
 	ck_assert_int_eq(kvc_ping(client, SECOND_NS), -ECONNRESET);
+	finish();
+}
+END_TEST
+
+/* It kills seldom; beside it all others get on; what is held back can be ended. */
+START_TEST(a_killer_has_to_wait)
+{
+	struct kvc_input poison = kvc_text("poison", 6), in = kvc_text("abcdef", 6);
+	struct kvc_gen_opts soon = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct pollfd p = {.events = POLLIN};
+	struct got got[4] = {0};
+	struct kvd_server_info info;
+	const struct kvd_cqe *cqe;
+	struct kvc_ring *ring;
+	uint64_t begin, deaths;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	client->pause_ns = 500000000;
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	p.fd = kvc_ring_event_fd(ring);
+	begin = clock_ns();
+	soon.timeout_ms = 4000;
+	kvc_prep_generate(next(ring, 0), &poison, &soon);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	/* An event loop is woken when it may go on. */
+	do {
+		ck_assert_int_eq(poll(&p, 1, 5000), 1);
+		kvc_ring_event_ack(ring);
+		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
+			take(got, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+		kvc_get_server_info(client, &info);
+	} while (info.generation < 7 + 4);
+	while (!ring->n_held)
+		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
+	deaths = info.generation - 7;
+	ck_assert_uint_le(deaths, 3 + (clock_ns() - begin) / 500000000);
+	/* New ones are taken meanwhile, and the same in sleeping calls. */
+	kvc_prep_generate(next(ring, 1), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	while (!got[1].finals)
+		take_some(ring, got, 1);
+	ck_assert_int_eq(got[1].res, 2);
+	/* It ends by its deadline, or by a CANCEL of which no daemon knows. */
+	while (!ring->n_held && !got[0].finals)
+		take_some(ring, got, 1);
+	if (!got[0].finals) {
+		kvc_prep_cancel(next(ring, 2), 0);
+		ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	}
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert(got[0].res == -ECANCELED || got[0].res == KVD_E_DEADLINE);
+	ck_assert_int_eq(got[2].res, got[0].res == -ECANCELED);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+START_TEST(held_back_until_its_deadline)
+{
+	struct kvc_gen_opts soon = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_result res;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	client->pause_ns = 100 * SECOND_NS;
+	soon.timeout_ms = 500;
+	ck_assert_int_eq(kvc_generate(client, "poison", &soon, &res), KVD_E_DEADLINE);
+	kvc_result_clear(&res);
+	ck_assert_int_eq(kvc_ping(client, SECOND_NS), 0);
 	finish();
 }
 END_TEST
@@ -589,6 +662,8 @@ int main(void)
 	tcase_add_loop_test(t, another_answer_is_noticed, 0, 2);
 	tcase_add_loop_test(t, cancel_deadline_and_fork, 0, 2);
 	tcase_add_loop_test(t, a_killer_is_given_up, 0, 2);
+	tcase_add_loop_test(t, a_killer_has_to_wait, 0, 2);
+	tcase_add_loop_test(t, held_back_until_its_deadline, 0, 2);
 	tcase_add_loop_test(t, waiting_skips_what_was_given, 0, 2);
 	/* 0: it comes back; 1: it does not. */
 	tcase_add_loop_test(t, calls_hold_up_no_ring, 0, 2);
