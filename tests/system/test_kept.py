@@ -242,6 +242,50 @@ def test_short_connections_are_not_told():
         assert 1 <= d.manager.n_told - before < 50, d.manager.n_told - before
 
 
+def connect_as(d, uid, groups):
+    """A connection of a user with these groups, as the kernel notes them."""
+    before = os.getgroups()
+    try:
+        os.setgroups(groups)
+        os.setegid(uid)
+        os.seteuid(uid)
+        return connect(d)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+@limit(300)
+def test_the_first_connection_decides_again():
+    """A user who has joined a group meanwhile shares with it no sooner by a restart."""
+    if os.geteuid():
+        raise kvdtest.Skip("needs root")
+    uid, gid = 61001, 61777
+    with fdstore.Kept(POOL, start=False) as d:
+        with open(os.path.join(d.folder, "kvd.conf"), "w", encoding="ascii") as f:
+            f.write(f"[domain research]\ngroups = {gid}\n")
+        d.start()
+
+        def domain():
+            users = json.loads(d.kvctl("cache", "quota", "--json").stdout)["users"]
+            return next(u["domain"] for u in users if u["uid"] == uid)
+
+        os.chmod(d.folder, 0o755)
+        os.chmod(d.socket, 0o666)
+        first = connect_as(d, uid, [])
+        later = [connect_as(d, uid, [gid]) for _ in range(4)]
+        kept(d, 5)
+        equal(domain(), f"uid:{uid}", "domain")
+        for i in range(3):
+            d.restart(signal.SIGKILL)
+            silent = [c for c in d.clients() if c["uid"] == uid]
+            equal([c["name"] for c in silent], ["(kept)"] * 5, "names of who is silent")
+            equal(domain(), f"uid:{uid}", f"domain after restart {i}")
+        for s in (first, *later):
+            s.close()
+
+
 @limit(300)
 def test_half_packets_before_hello():
     """A kept connection that breaks the contract ends, for the store as well."""
