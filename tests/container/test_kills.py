@@ -111,8 +111,8 @@ def test_kills_of_clients():
     pid = service.main_pid()
     for i in range(kills()):
         victim = service.machine.spawn("kvctl", "generate", "--raw", "--ignore-eos",
-                                       "--max-tokens", "400",
-                                       f"{i} is", user=service.user("alice"))
+                                       "--max-tokens", "400", f"{i} is",
+                                       user=service.user("alice"))
         time.sleep(rng.uniform(0.05, 0.4))
         service.machine.kill(victim)
     finish(children)

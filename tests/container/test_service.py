@@ -531,8 +531,8 @@ def test_kill_clients():
     want = json.loads(kvctl(*long, who="bob").out)["tokens"]
     before = shm()
     for i in range(rounds(15)):
-        victim = machine.spawn("kvctl", "generate", "--raw", "--max-tokens", "400", f"{i} is",
-                               user=user("alice"))
+        victim = machine.spawn("kvctl", "generate", "--raw", "--ignore-eos", "--max-tokens",
+                               "400", f"{i} is", user=user("alice"))
         neighbour = machine.spawn("kvctl", *long, user=user("bob"))
         time.sleep(0.1 + 0.02 * i)
         machine.kill(victim)
