@@ -61,7 +61,7 @@ class Peer:
 
 
 def prompt_of(d, n_tokens, seed):
-    """A text of exactly so many tokens that begins like no other."""
+    """A text of exactly so many tokens, another one for each seed."""
     words = [f"Part {seed}"]
     i = seed
     while True:
@@ -84,6 +84,8 @@ def prompt_of(d, n_tokens, seed):
 def ours(d, what, seed):
     if what == "prefill":
         prompt = prompt_of(d, N_PREFILL, seed)
+        # Prompts begin alike for a few tokens, which would be found.
+        d.kvctl("cache", "flush", "--yes")
         got = json.loads(d.kvctl("generate", "--json", "--raw", "--max-tokens", "1", "-",
                                  text=prompt).stdout)
         assert got["cached_tokens"] == 0 and got["prompt_tokens"] == N_PREFILL, got
