@@ -217,7 +217,7 @@ static uint32_t find_public(struct prefix_index *index, const int32_t *tokens,
 			  tokens, &key) < 0)
 		return BLOCK_NONE;
 	for (uint32_t id = *node_bucket(index, &key); id != BLOCK_NONE;
-	     id = index->nodes[id].next)
+	     id = index->nodes[id].links[PREFIX_BY_KEY].next)
 		if (node_matches(index, id, &chain, &key, tokens, parent))
 			return node_verify(index, id) ? id : BLOCK_NONE;
 	return BLOCK_NONE;
@@ -241,7 +241,7 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 		return BLOCK_NONE;
 	tokens += (size_t)i * index->block_tokens;
 	for (uint32_t id = *node_bucket(index, key); id != BLOCK_NONE;
-	     id = index->nodes[id].next)
+	     id = index->nodes[id].links[PREFIX_BY_KEY].next)
 		if (node_matches(index, id, chain, key, tokens, parent))
 			return node_verify(index, id) ? id : BLOCK_NONE;
 	return BLOCK_NONE;
@@ -278,70 +278,52 @@ uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
 	return n;
 }
 
-static void key_add(struct prefix_index *index, uint32_t id)
+/* Where the list begins that the node stands in, or has to. */
+static uint32_t *table_bucket(const struct prefix_index *index, enum prefix_table table,
+			      uint32_t id)
 {
-	struct prefix_node *node = &index->nodes[id];
-	uint32_t *bucket = node_bucket(index, &node->key);
-
-	node->next = *bucket;
-	node->prev = BLOCK_NONE;
-	if (*bucket != BLOCK_NONE)
-		index->nodes[*bucket].prev = id;
-	*bucket = id;
+	return table == PREFIX_BY_KEY ? node_bucket(index, &index->nodes[id].key)
+				      : node_head(index, id);
 }
 
-static void key_remove(struct prefix_index *index, uint32_t id)
+static void table_add(struct prefix_index *index, enum prefix_table table, uint32_t id)
 {
-	struct prefix_node *node = &index->nodes[id];
+	uint32_t *first = table_bucket(index, table, id);
 
-	if (node->prev != BLOCK_NONE)
-		index->nodes[node->prev].next = node->next;
+	index->nodes[id].links[table] = (struct prefix_link){*first, BLOCK_NONE};
+	if (*first != BLOCK_NONE)
+		index->nodes[*first].links[table].prev = id;
+	*first = id;
+}
+
+static void table_remove(struct prefix_index *index, enum prefix_table table, uint32_t id)
+{
+	const struct prefix_link *link = &index->nodes[id].links[table];
+
+	if (link->prev != BLOCK_NONE)
+		index->nodes[link->prev].links[table].next = link->next;
 	else
-		*node_bucket(index, &node->key) = node->next;
-	if (node->next != BLOCK_NONE)
-		index->nodes[node->next].prev = node->prev;
-}
-
-static void head_add(struct prefix_index *index, uint32_t id)
-{
-	struct prefix_node *node = &index->nodes[id];
-	uint32_t *head = node_head(index, id);
-
-	node->head_next = *head;
-	node->head_prev = BLOCK_NONE;
-	if (*head != BLOCK_NONE)
-		index->nodes[*head].head_prev = id;
-	*head = id;
-}
-
-static void head_remove(struct prefix_index *index, uint32_t id)
-{
-	struct prefix_node *node = &index->nodes[id];
-
-	if (node->head_prev != BLOCK_NONE)
-		index->nodes[node->head_prev].head_next = node->head_next;
-	else
-		*node_head(index, id) = node->head_next;
-	if (node->head_next != BLOCK_NONE)
-		index->nodes[node->head_next].head_prev = node->head_prev;
+		*table_bucket(index, table, id) = link->next;
+	if (link->next != BLOCK_NONE)
+		index->nodes[link->next].links[table].prev = link->prev;
 }
 
 void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
 		  const struct prefix_key *key)
 {
 	assert(!node_is_open(index, id));
-	key_remove(index, id);
-	head_remove(index, id);
+	table_remove(index, PREFIX_BY_KEY, id);
+	table_remove(index, PREFIX_BY_HEAD, id);
 	index->nodes[id].root = *root;
 	index->nodes[id].key = *key;
-	key_add(index, id);
-	head_add(index, id);
+	table_add(index, PREFIX_BY_KEY, id);
+	table_add(index, PREFIX_BY_HEAD, id);
 }
 
 void node_link(struct prefix_index *index, uint32_t id)
 {
-	key_add(index, id);
-	head_add(index, id);
+	table_add(index, PREFIX_BY_KEY, id);
+	table_add(index, PREFIX_BY_HEAD, id);
 	if (index->nodes[id].parent != BLOCK_NONE)
 		index->nodes[index->nodes[id].parent].n_children++;
 	index->n_nodes++;
@@ -368,7 +350,7 @@ uint32_t prefix_find_rows(struct prefix_index *index, const struct prefix_chain 
 	*ret_rows = 0;
 	for (uint32_t id = *head_bucket(index, &chain->root, parent, *tokens);
 	     id != BLOCK_NONE && n_seen++ < PREFIX_MAX_HEADS && *ret_rows < max_rows;
-	     id = index->nodes[id].head_next) {
+	     id = index->nodes[id].links[PREFIX_BY_HEAD].next) {
 		const struct prefix_node *node = &index->nodes[id];
 		uint32_t n;
 
@@ -425,7 +407,7 @@ static void node_add(struct prefix_index *index, const struct prefix_chain *chai
 		.parent = parent,
 	};
 	node_extend(index, id, tokens, i, n_rows);
-	head_add(index, id);
+	table_add(index, PREFIX_BY_HEAD, id);
 	if (parent != BLOCK_NONE)
 		index->nodes[parent].n_children++;
 	index->n_nodes++;
@@ -460,7 +442,7 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 	} else {
 		node_add(index, chain, key, tokens, i, parent, id, index->block_tokens);
 	}
-	key_add(index, id);
+	table_add(index, PREFIX_BY_KEY, id);
 	evict_admit(&index->pool->evict, id, node_bits(index, id));
 	index->counters.published_blocks++;
 	if (index->image) {
@@ -510,8 +492,8 @@ void node_unlink(struct prefix_index *index, uint32_t id)
 	if (index->image)
 		image_clear(index->image, id);
 	if (!node_is_open(index, id))
-		key_remove(index, id);
-	head_remove(index, id);
+		table_remove(index, PREFIX_BY_KEY, id);
+	table_remove(index, PREFIX_BY_HEAD, id);
 	index->n_public -= node_is_public(index, id);
 	if (node->parent != BLOCK_NONE) {
 		assert(index->nodes[node->parent].n_children);
@@ -572,24 +554,18 @@ static bool node_valid(const struct prefix_index *index, uint32_t id,
 			 sizeof(node->root))));
 }
 
-/* Counts the nodes of bucket @i of each table. Return: false where a link is wrong. */
-static bool buckets_valid(const struct prefix_index *index, uint32_t i, uint32_t *n_keys,
-			  uint32_t *n_heads)
+/* Counts the nodes of bucket @i of a table. Return: false where a link is wrong. */
+static bool bucket_valid(const struct prefix_index *index, enum prefix_table table,
+			 uint32_t i, uint32_t *n)
 {
+	const uint32_t *first = table == PREFIX_BY_KEY ? index->buckets : index->heads;
 	uint32_t n_blocks = index->pool->n_blocks, prev = BLOCK_NONE;
 
-	for (uint32_t id = index->buckets[i]; id != BLOCK_NONE;
-	     prev = id, id = index->nodes[id].next)
-		if (id >= n_blocks || index->nodes[id].prev != prev ||
-		    node_is_open(index, id) ||
-		    node_bucket(index, &index->nodes[id].key) != &index->buckets[i] ||
-		    (*n_keys)++ > n_blocks)
-			return false;
-	prev = BLOCK_NONE;
-	for (uint32_t id = index->heads[i]; id != BLOCK_NONE;
-	     prev = id, id = index->nodes[id].head_next)
-		if (id >= n_blocks || index->nodes[id].head_prev != prev ||
-		    node_head(index, id) != &index->heads[i] || (*n_heads)++ > n_blocks)
+	for (uint32_t id = first[i]; id != BLOCK_NONE;
+	     prev = id, id = index->nodes[id].links[table].next)
+		if (id >= n_blocks || index->nodes[id].links[table].prev != prev ||
+		    (table == PREFIX_BY_KEY && node_is_open(index, id)) ||
+		    table_bucket(index, table, id) != &first[i] || (*n)++ > n_blocks)
 			return false;
 	return true;
 }
@@ -604,7 +580,8 @@ int prefix_check(const struct prefix_index *index)
 	if (!n_children)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < index->n_buckets; i++)
-		if (!buckets_valid(index, i, &n_keys, &n_heads))
+		if (!bucket_valid(index, PREFIX_BY_KEY, i, &n_keys) ||
+		    !bucket_valid(index, PREFIX_BY_HEAD, i, &n_heads))
 			goto out;
 	for (uint32_t i = 0; i < n_blocks; i++)
 		if (block_pool_get(index->pool, i)->indexed &&

@@ -72,6 +72,15 @@ enum {
 	PREFIX_ORPHAN = 2, /* the parent is not in the index (flushed): stay private */
 };
 
+/* The two tables that a node may stand in. */
+enum prefix_table { PREFIX_BY_KEY, PREFIX_BY_HEAD, PREFIX_N_TABLES };
+
+/* Neighbours in a bucket; BLOCK_NONE at the ends. */
+struct prefix_link {
+	uint32_t next;
+	uint32_t prev;
+};
+
 /**
  * struct prefix_node - what the index knows of one block
  * @key: its key
@@ -79,8 +88,7 @@ enum {
  * @parent: block id of the block before, or BLOCK_NONE
  * @n_children: nodes whose parent this is
  * @n_rows: tokens, and rows that others may read; block_tokens unless it is open
- * @next, @prev: neighbours in the bucket of the key, BLOCK_NONE at the ends
- * @head_next, @head_prev: the same in the bucket of the head
+ * @links: neighbours in its bucket of each table
  * @held: an administrator holds the prefix that ends here
  * @unverified: a former process computed it, and its bytes were not compared with their
  *	checksum yet
@@ -92,10 +100,7 @@ struct prefix_node {
 	uint32_t parent;
 	uint32_t n_children;
 	uint32_t n_rows;
-	uint32_t next;
-	uint32_t prev;
-	uint32_t head_next;
-	uint32_t head_prev;
+	struct prefix_link links[PREFIX_N_TABLES];
 	bool held;
 	bool unverified;
 	uint8_t mark;

@@ -168,7 +168,7 @@ static bool has_twin(const struct rebuild *rb, uint32_t id)
 	const struct prefix_node *node = &index->nodes[id];
 
 	for (uint32_t i = *node_bucket(index, &node->key); i != BLOCK_NONE;
-	     i = index->nodes[i].next) {
+	     i = index->nodes[i].links[PREFIX_BY_KEY].next) {
 		const struct prefix_node *other = &index->nodes[i];
 
 		if (other->parent == node->parent &&

@@ -402,7 +402,8 @@ START_TEST(damaged_index_is_found)
 	INDEX(b->indexed, false);
 	INDEX(child->parent, BLOCK_NONE);
 	INDEX(child->parent, w.pool.n_blocks);
-	INDEX(child->prev, 7);
+	INDEX(child->links[PREFIX_BY_KEY].prev, 7);
+	INDEX(child->links[PREFIX_BY_HEAD].prev, 7);
 	INDEX(child->key.bytes[0], child->key.bytes[0] ^ 1);
 	INDEX(child->root.bytes[3], child->root.bytes[3] ^ 1);
 	INDEX(child->n_children, 9);
