@@ -12,7 +12,7 @@
 /* Template, roles and parameters beside the text itself. */
 #define OVERHEAD_BYTES (256u << 10)
 
-static const char *finish_name(uint32_t reason)
+const char *choices_finish_name(uint32_t reason)
 {
 	switch (reason) {
 	case KVD_FINISH_STOP:
@@ -21,8 +21,10 @@ static const char *finish_name(uint32_t reason)
 		return "length";
 	case KVD_FINISH_CANCELLED:
 		return "cancelled";
-	default:
+	case KVD_FINISH_ERROR:
 		return "error";
+	default:
+		return "none";
 	}
 }
 
@@ -50,7 +52,9 @@ void choice_print_keys(struct json *json, const struct kvc_result *result)
 			json_f64(json, NULL, (double)result->logprobs[i], 9);
 		json_close_array(json);
 	}
-	json_str(json, "finish_reason", finish_name(usage->finish_reason));
+	json_str(json, "finish_reason",
+		 choices_finish_name(usage->finish_reason ? usage->finish_reason
+							  : KVD_FINISH_ERROR));
 	json_u64(json, "prompt_tokens", usage->prompt_tokens);
 	json_u64(json, "cached_tokens", usage->cached_tokens);
 	json_f64(json, "ttft_ms", (double)usage->ttft_ns * 1e-6, 8);

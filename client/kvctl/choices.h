@@ -49,6 +49,9 @@ int choices_error(const struct choices *choices);
 /* One document: an object with the array "choices". */
 void choices_print_json(const struct choices *choices, FILE *f);
 
+/* Why a sequence ended, enum kvd_finish, as JSON names it. */
+const char *choices_finish_name(uint32_t reason);
+
 /* The keys of one answer, into the object that is open. */
 void choice_print_keys(struct json *json, const struct kvc_result *result);
 

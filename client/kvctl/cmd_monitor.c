@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/kvctl/choices.h"
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
 
@@ -41,29 +42,13 @@ static const char *op_name(uint32_t opcode)
 	}
 }
 
-static const char *finish_name(uint32_t reason)
-{
-	switch (reason) {
-	case KVD_FINISH_STOP:
-		return "stop";
-	case KVD_FINISH_LENGTH:
-		return "length";
-	case KVD_FINISH_CANCELLED:
-		return "cancelled";
-	case KVD_FINISH_ERROR:
-		return "error";
-	default:
-		return "none";
-	}
-}
-
 static void print_request(struct json *json, const struct kvd_event *e)
 {
 	json_str(json, "op", op_name(e->opcode));
 	json_i64(json, "status", e->status < 0 ? e->status : 0);
 	if (e->status < 0)
 		json_str(json, "error", kvc_errname(e->status));
-	json_str(json, "finish_reason", finish_name(e->finish_reason));
+	json_str(json, "finish_reason", choices_finish_name(e->finish_reason));
 	json_u64(json, "prompt_tokens", e->prompt_tokens);
 	json_u64(json, "cached_tokens", e->cached_tokens);
 	json_u64(json, "generated_tokens", e->generated_tokens);

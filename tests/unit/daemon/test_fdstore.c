@@ -16,25 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int manager;
+#include "tests/unit/daemon/manager.h"
+
 static char heard[512];
 static int heard_fd;
 
 static void setup(void)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	socklen_t len = sizeof(addr);
-	char name[sizeof(addr.sun_path) + 1];
-
-	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	ck_assert_int_ge(manager, 0);
-	ck_assert_int_eq(bind(manager, (struct sockaddr *)&addr, sizeof(sa_family_t)), 0);
-	ck_assert_int_eq(getsockname(manager, (struct sockaddr *)&addr, &len), 0);
-	/* An abstract address is written with an @ for its NUL. */
-	snprintf(name, sizeof(name), "@%.*s",
-		 (int)(len - offsetof(struct sockaddr_un, sun_path) - 1),
-		 addr.sun_path + 1);
-	setenv("NOTIFY_SOCKET", name, 1);
+	manager_open();
 	setenv("FDSTORE", "3", 1);
 	unsetenv("KVD_FDSTORE_MAX");
 	unsetenv("LISTEN_FDS");
@@ -47,7 +36,7 @@ static void teardown(void)
 {
 	if (heard_fd >= 0)
 		close(heard_fd);
-	close(manager);
+	manager_close();
 }
 
 /* What the manager got: text, and a descriptor in heard_fd. "" for nothing. */

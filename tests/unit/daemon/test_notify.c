@@ -13,30 +13,18 @@
 
 #include <check.h>
 
-static int manager;
+#include "tests/unit/daemon/manager.h"
+
 static char heard[2048];
 
 static void setup(void)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	socklen_t len = sizeof(addr);
-	char name[sizeof(addr.sun_path) + 1];
-
-	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	ck_assert_int_ge(manager, 0);
-	ck_assert_int_eq(bind(manager, (struct sockaddr *)&addr, sizeof(sa_family_t)), 0);
-	ck_assert_int_eq(getsockname(manager, (struct sockaddr *)&addr, &len), 0);
-	/* An abstract address is written with an @ for its NUL. */
-	snprintf(name, sizeof(name), "@%.*s",
-		 (int)(len - offsetof(struct sockaddr_un, sun_path) - 1),
-		 addr.sun_path + 1);
-	setenv("NOTIFY_SOCKET", name, 1);
+	manager_open();
 }
 
 static void teardown(void)
 {
-	unsetenv("NOTIFY_SOCKET");
-	close(manager);
+	manager_close();
 }
 
 static const char *listen_once(void)
