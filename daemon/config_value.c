@@ -256,10 +256,17 @@ static int string_parse(const char *text, void *field, char *problem, size_t siz
 	size_t len = strlen(text);
 	char *copy;
 
-	for (const char *p = text; *p; p++)
+	for (const char *p = text; *p; p++) {
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
 			return problem_quote(problem, size, text,
 					     "has control characters");
+		/* Only an option can say this; no file could say it again. */
+		if (p[0] == ' ' && p[1] == ';')
+			return problem_quote(
+				problem, size, text,
+				"has a semicolon after a blank, which begins "
+				"a comment in a file");
+	}
 	if (len >= 2 && text[0] == '"' && text[len - 1] == '"') {
 		text++;
 		len -= 2;
@@ -376,11 +383,12 @@ static const char *choice_text(const struct config_key *key, int value)
 	return c->text ? c->text : "?";
 }
 
-/* Quoted where a reader would take something off, or take nothing for the default. */
+/* Quoted where a reader would take something off, take a comment for it, or take nothing
+ * for the default. */
 static void string_print(const struct config_key *key, const char *text, FILE *out)
 {
 	size_t len = strlen(text);
-	bool quote = len ? text[0] == ' ' || text[len - 1] == ' ' || text[0] == '"'
+	bool quote = len ? strchr(" \";", text[0]) || text[len - 1] == ' '
 			 : *key->default_text != '\0';
 
 	fprintf(out, quote ? "\"%s\"" : "%s", text);

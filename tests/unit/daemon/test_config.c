@@ -315,6 +315,28 @@ static char *printed(void)
 	return text;
 }
 
+/* A semicolon begins a comment after a blank; a value that begins with one is quoted. */
+START_TEST(semicolons)
+{
+	char *text;
+
+	ck_assert_int_eq(load("[daemon]\nsocket =; c\n[model]\npath = a;b ;c\n"), 0);
+	ck_assert_str_eq(config.daemon.socket, "; c");
+	ck_assert_str_eq(config.model.path, "a;b");
+	text = printed();
+	ck_assert_ptr_nonnull(strstr(text, "\nsocket = \"; c\"\n"));
+	config_deinit(&config);
+	ck_assert_int_eq(config_init(&config), 0);
+	ck_assert_int_eq(load(text), 0);
+	ck_assert_str_eq(config.daemon.socket, "; c");
+	free(text);
+	ck_assert_int_eq(config_set_option(&config, "model.path=/a ;b", &got.report), 1);
+	ck_assert_ptr_nonnull(strstr(got.text, "has a semicolon after a blank"));
+	ck_assert_int_eq(config_set_option(&config, "model.path=/a;b", &got.report), 0);
+	ck_assert_str_eq(config.model.path, "/a;b");
+}
+END_TEST
+
 static const struct {
 	const char *text;
 	int k, v; /* -1: refused */
@@ -515,6 +537,7 @@ int main(void)
 	tcase_add_test(tcase, adopting_what_may_change);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
 	tcase_add_test(tcase, the_last_domain_takes_all_its_keys);
+	tcase_add_test(tcase, semicolons);
 	tcase_add_test(tcase, kv_cache_dtype);
 	tcase_add_test(tcase, shipped_file_covers_the_table);
 	tcase_add_test(tcase, help_is_the_shipped_file);
