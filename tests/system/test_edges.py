@@ -44,7 +44,7 @@ def test_longest_prompt_of_a_context():
         for n in (100, 101, 4000):
             done = generate(d, words(d, n), 8, status=None)
             equal(done.returncode, FAILED, f"exit code for {n} tokens")
-            assert "(100 tokens)" in done.stderr, done.stderr
+            assert f"({n} tokens; 100 is the limit)" in done.stderr, done.stderr
         equal(counts(d)["failed"], 3, "failed requests")
 
 
@@ -56,7 +56,7 @@ def test_pool_smaller_than_the_context():
         equal(len(got["tokens"]), 1, "tokens after a prompt that fills the pool")
         done = generate(d, words(d, fits + 1), 8, status=None)
         equal(done.returncode, FAILED, "exit code for one token more")
-        assert f"limit {fits}" in done.stderr, done.stderr
+        assert f"({fits + 1} tokens; {fits} is the limit)" in done.stderr, done.stderr
         # Together they need more than there is: one waits for the other.
         both = [d.spawn_generate(prose(12, i), tokens=20) for i in range(4)]
         for child in both:
