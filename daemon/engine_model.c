@@ -25,6 +25,9 @@
 /* Requests that may wait beyond those that run. */
 #define ENGINE_MAX_WAITING 16384
 
+/* Compute threads that every backend takes. */
+#define BACKEND_THREADS 256
+
 /* Positions whose whole distribution one step yields at most; more take more steps. */
 #define ENGINE_DIST_ROWS 64
 
@@ -34,6 +37,7 @@ struct engine_model {
 	struct kv_props props;
 	char backend_name[32]; /* "cpu-avx512vnni": for people */
 	cpu_set_t worker_cpus; /* empty: any */
+	bool affinity_refused;
 	struct kv_layout layout;
 	char format_name[32]; /* as in [cache] kv_cache_dtype */
 	struct kv_pool *pool;
@@ -93,6 +97,23 @@ static void set_huge_pages(const struct config *config)
 }
 
 /*
+ * Go on without [cpu] affinity: the threads are as many as they would be, and run anywhere.
+ * What refuses is the filter of kvd.service, unless a drop-in opens it.
+ */
+static void do_without_affinity(struct engine_model *m, struct kv_options *options,
+				const cpu_set_t *usable)
+{
+	m->affinity_refused = true;
+	/* With more CPUs the backend's own limit holds either way. */
+	if (!options->n_threads && CPU_COUNT(usable) <= BACKEND_THREADS)
+		options->n_threads = (uint32_t)CPU_COUNT(usable);
+	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_AFFINITY_REFUSED),
+		  "[cpu] affinity has no effect: the system call sched_setaffinity is "
+		  "refused; install the drop-in 50-affinity.conf, or set CPUAffinity= of "
+		  "the unit instead");
+}
+
+/*
  * Open the backend so that its threads get the CPUs of [cpu] affinity, one each: a thread
  * inherits the mask of the one that makes it. This thread gets its own mask back, and the
  * worker, which computes too, takes the first of the CPUs in engine_model_worker_start().
@@ -117,13 +138,20 @@ static int open_backend(struct engine_model *m, const struct config *config,
 			 "[cpu] affinity names no CPU that this process may use");
 		return -EINVAL;
 	}
-	if (sched_setaffinity(0, sizeof(usable), &usable) < 0)
+	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
+		options->affinity = true;
+	else if (errno == EPERM)
+		do_without_affinity(m, options, &usable);
+	else
 		return fail(error, size, -errno, "cannot set [cpu] affinity");
-	options->affinity = true;
 	r = m->backend->open(options, &m->dev);
+	if (r)
+		r = fail_open(error, size, r);
+	if (!options->affinity)
+		return r;
 	sched_setaffinity(0, sizeof(old), &old);
 	if (r)
-		return fail_open(error, size, r);
+		return r;
 	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&m->worker_cpus); cpu++)
 		if (CPU_ISSET(cpu, &usable))
 			CPU_SET(cpu, &m->worker_cpus);
@@ -511,4 +539,5 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->pool_bytes = pool_bytes(m);
 	stats->tail_bytes = tail_bytes(m);
 	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
+	stats->affinity_refused = m->affinity_refused;
 }

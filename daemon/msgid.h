@@ -43,6 +43,7 @@
 #define MSGID_QUOTA_CHANGED    "549f5af417934c63b32e16be6d3818c8"
 #define MSGID_DRAINING         "87a503ba89e8426d9240dd161891a540"
 #define MSGID_DRAIN_ENDED      "c88b04648aa74acb9db888adcb52bfc3"
+#define MSGID_AFFINITY_REFUSED "d05f577ad414454c87d578fca5f1f970"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -76,6 +77,7 @@
 	X(PREFIX_UNPINNED, "an administrator let a pinned prefix go")                    \
 	X(QUOTA_CHANGED, "an administrator changed limits of a user")                    \
 	X(DRAINING, "new requests are refused, those that run finish")                   \
-	X(DRAIN_ENDED, "new requests are taken again")
+	X(DRAIN_ENDED, "new requests are taken again")                                   \
+	X(AFFINITY_REFUSED, "threads may not choose their CPUs")
 
 #endif

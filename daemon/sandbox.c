@@ -91,6 +91,13 @@ static bool can_set_realtime(void)
 	return reached(syscall(SYS_sched_setscheduler, 0, -1, NULL));
 }
 
+static bool can_set_priorities(void)
+{
+	return reached(syscall(SYS_setpriority, -1, 0, 0)) ||
+	       reached(syscall(SYS_ioprio_set, -1, 0, 0)) ||
+	       reached(syscall(SYS_sched_setattr, 0, NULL, 0U));
+}
+
 static bool can_write_code(void)
 {
 	return mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
@@ -155,6 +162,7 @@ static const struct act acts[] = {
 	{"use keys, tracing and the like", "SystemCallFilter=", can_use_odd_calls, false},
 	{"make namespaces", "RestrictNamespaces=", can_make_namespaces, false},
 	{"run with real-time priority", "RestrictRealtime=", can_set_realtime, false},
+	{"change priorities", "SystemCallFilter=", can_set_priorities, false},
 	{"write code and run it", "MemoryDenyWriteExecute=", can_write_code, true},
 	{"run other programs", "NoExecPaths=", can_run_programs, false},
 	{"write to the system's files", "ProtectSystem=", can_write_system, false},

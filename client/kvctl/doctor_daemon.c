@@ -221,6 +221,18 @@ static void check_draining(struct doctor *doctor)
 	doctor_fix(doctor, "sudo kvctl drain --off, once they may come again");
 }
 
+static void check_affinity(struct doctor *doctor)
+{
+	if (!doctor->stats.affinity_refused)
+		return;
+	doctor_add(doctor, "affinity", DOCTOR_WARN,
+		   "[cpu] affinity has no effect: kvd may not bind its threads");
+	doctor_fix(doctor,
+		   "cp /usr/share/kvd/50-affinity.conf "
+		   "/etc/systemd/system/kvd.service.d/, or CPUAffinity= instead; then "
+		   "systemctl daemon-reload and restart kvd");
+}
+
 void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 {
 	struct kvd_server_info info;
@@ -238,6 +250,7 @@ void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 	check_model(doctor);
 	check_blocks(doctor);
 	check_draining(doctor);
+	check_affinity(doctor);
 	kvc_get_server_info(client, &info);
 	if (info.features & KVD_FEATURE_ADMIN) {
 		check_sums(doctor, client, &sample);

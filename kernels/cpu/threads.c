@@ -28,7 +28,9 @@
  * threads of the process hold the remaining CPUs for a moment. It then takes turns with the
  * caller, each spinning for the other, until the kernel balances its load: many steps later.
  * So a thread that finds itself on the caller's CPU moves away, once, by narrowing and
- * widening its affinity. No thread stays bound.
+ * widening its affinity. No thread stays bound. Where a sandbox refuses that, it goes to
+ * sleep instead of spinning: the caller has the CPU for itself, and the next loop wakes the
+ * thread on a CPU that is idle, if one is.
  */
 struct threads {
 	_Alignas(64) _Atomic uint64_t
@@ -44,7 +46,7 @@ struct threads {
 	_Atomic int caller_cpu; /* relaxed: a hint, -1 outside threads_run() */
 	uint32_t n_threads, n_started;
 	uint64_t spin_ns;
-	bool step_aside;
+	bool step_aside, can_move;
 	cpu_set_t usable; /* of the thread that made the others; constant */
 	pthread_t ids[KV_MAX_THREADS];
 	struct threads_start {
@@ -99,28 +101,33 @@ static void work(struct threads *t, uint32_t thread)
 	}
 }
 
-/* See the head of this file. Failing is harmless: the threads then take turns. */
-static void step_aside(struct threads *t)
+/* See the head of this file. Return: false when this thread is in the caller's way, and
+ * can only sleep. */
+static bool step_aside(struct threads *t)
 {
 	int cpu = sched_getcpu();
 	cpu_set_t set;
 
 	if (cpu < 0 || cpu != atomic_load_explicit(&t->caller_cpu, memory_order_relaxed))
-		return;
+		return true;
+	if (!t->can_move)
+		return false;
 	set = t->usable;
 	CPU_CLR(cpu, &set);
+	/* Failing is harmless: the threads then take turns. */
 	if (sched_setaffinity(0, sizeof(set), &set) == 0)
 		sched_setaffinity(0, sizeof(t->usable), &t->usable);
+	return true;
 }
 
-/* Spin until there is a unit to claim. Return: false when the time is up. */
+/* Spin until there is a unit to claim. Return: false when the time is up, or should be. */
 static bool spin_for_unit(struct threads *t)
 {
 	uint64_t end = now_ns() + t->spin_ns;
 
 	do {
-		if (t->step_aside)
-			step_aside(t);
+		if (t->step_aside && !step_aside(t))
+			return false;
 		for (int i = 0; i < 32; i++) {
 			if (has_unit(atomic_load_explicit(&t->claim,
 							  memory_order_relaxed)) ||
@@ -149,7 +156,7 @@ static void *thread_main(void *arg)
 			futex_wait(&t->wake_seq, seq);
 		atomic_fetch_sub(&t->n_sleepers, 1);
 		if (t->step_aside)
-			step_aside(t);
+			(void)step_aside(t);
 	}
 	return NULL;
 }
@@ -194,6 +201,9 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 	sched_getaffinity(0, sizeof(t->usable), &t->usable);
 	/* With more threads than CPUs there is nowhere to go. */
 	t->step_aside = !affinity && n_threads <= (uint32_t)CPU_COUNT(&t->usable);
+	/* This changes nothing, and tells whether it is permitted. */
+	t->can_move =
+		t->step_aside && sched_setaffinity(0, sizeof(t->usable), &t->usable) == 0;
 
 	/* Signals belong to the program's own threads. */
 	sigfillset(&all);

@@ -10,7 +10,8 @@ version=$(systemd-analyze --version | sed -n '1s/^systemd \([0-9]*\).*/\1/p')
 [ "$version" -ge 252 ] || exit 77
 
 # Tenths: systemd-analyze counts the exposure from 0 to 100.
-score_max=5
+score_max=4
+score_affinity_max=5
 score_gpu_max=7
 
 work=$(mktemp -d)
@@ -52,6 +53,9 @@ score() {
 }
 score kvd.service "$score_max"
 mkdir "$work/units/kvd.service.d"
+cp systemd/50-affinity.conf "$work/units/kvd.service.d"
+score 'kvd.service with 50-affinity.conf' "$score_affinity_max"
+rm "$work/units/kvd.service.d/50-affinity.conf"
 cp systemd/50-gpu.conf "$work/units/kvd.service.d"
 score 'kvd.service with 50-gpu.conf' "$score_gpu_max"
 exit "$status"

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The daemon as a neighbour on a machine: idle cost, idle clients, containers, two loops."""
+import ctypes
+import errno
 import json
 import os
 import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -14,6 +17,8 @@ import time
 
 import kvdtest
 from kvdtest import KVCTL, SANITIZED, Daemon, Skip, equal, kill, limit, prose, until
+
+SYS_SCHED_SETAFFINITY = 203  # x86_64
 
 
 def cpu_share(d, time_s):
@@ -162,6 +167,40 @@ def test_reload_that_cannot_read():
         with open(config, "w", encoding="utf-8"):
             pass
         reload("configuration reloaded")
+
+
+def refuse_affinity():
+    """In the child: sched_setaffinity gives EPERM from here on, as in kvd.service."""
+    code = struct.pack("HBBI" * 4, 0x20, 0, 0, 0,  # the number of the call
+                       0x15, 0, 1, SYS_SCHED_SETAFFINITY,
+                       0x06, 0, 0, 0x00050000 | errno.EPERM,
+                       0x06, 0, 0, 0x7fff0000)
+    array = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("HP", 4, ctypes.addressof(array)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def test_affinity_refused():
+    """[cpu] affinity under a filter: one warning, one row of doctor, the same answer."""
+    if os.uname().machine != "x86_64":
+        raise Skip("the number of the call is that of x86_64")
+    with Daemon({"cache.kv_cache_memory": "32M"}) as d:
+        answer = d.kvctl("generate", "--raw", "--max-tokens", "16", "Story 1:").stdout
+        assert not d.stats()["affinity_refused"], "refused without being asked for"
+    for affinity in ("", "0-63"):
+        with Daemon({"cache.kv_cache_memory": "32M", "cpu.affinity": affinity},
+                    start=False) as d:
+            d.popen["preexec_fn"] = refuse_affinity
+            d.start()
+            equal(d.kvctl("generate", "--raw", "--max-tokens", "16", "Story 1:").stdout, answer,
+                  "the answer")
+            equal(d.log().count("50-affinity.conf"), 1 if affinity else 0, "warnings")
+            equal(d.stats()["affinity_refused"], bool(affinity), "statistics")
+            text = d.kvctl("doctor").stdout
+            equal(len(re.findall(r"^warn  affinity .*\n +fix: .*50-affinity", text, re.M)),
+                  1 if affinity else 0, "rows of doctor")
 
 
 if __name__ == "__main__":

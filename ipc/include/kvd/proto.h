@@ -367,6 +367,7 @@ struct kvd_msg_ring_close {
  * @tail_bytes:  memory beside the pool for the blocks that sequences are filling, where
  *               the format quantizes only whole blocks
  * @draining:    1 while new requests for the model are refused (struct kvd_msg_drain)
+ * @affinity_refused: 1 where [cpu] affinity is set, but the daemon may not bind its threads
  */
 struct kvd_stats {
 	uint32_t size;
@@ -400,6 +401,7 @@ struct kvd_stats {
 	uint64_t sessions_faulty;
 	uint64_t tail_bytes;
 	uint64_t draining;
+	uint64_t affinity_refused;
 };
 
 /* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */
