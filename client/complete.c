@@ -126,8 +126,11 @@ static enum taken accept_cqe(struct kvc_ring *r)
 			return TAKEN_BAD;
 		return ring_progress(r, q) ? TAKEN_GIVE : TAKEN_DROP;
 	}
-	if (q->keep && !q->doomed && sqe_was_kept(&r->cqe))
-		r->kept[r->n_kept++ % KVD_MAX_KEPT] = (struct kept){q->user_data, wire};
+	/* What came out otherwise than before is counted, as the daemon does, but is not
+	 * what the caller means. */
+	if (q->keep && sqe_was_kept(&r->cqe))
+		r->kept[r->n_kept++ % KVD_MAX_KEPT] = (struct kept){
+			q->user_data, q->doomed || q->replay ? WIRE_LOST : wire};
 	accept_final(r, q);
 	return TAKEN_GIVE;
 }

@@ -322,7 +322,9 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	j->die = starts(j, "die");
 	j->big = starts(j, "big");
 	j->vary = starts(j, "vary");
-	j->slow |= j->vary;
+	j->slow |= j->vary | starts(j, "less");
+	if (starts(j, "less"))
+		j->len -= 3 * (uint32_t)(generation - 7);
 	restarting |= starts(j, "poison");
 	for (i = 0; starts(j, "kick") && i < n_conns; i++)
 		conns[i].kick |= r >= conns[i].rings && r < conns[i].rings + MAX_RINGS;

@@ -19,6 +19,7 @@
  *   "bad"   posts a CQE for a request that nobody made
  *   "kick"  hangs up on its client
  *   "vary"  the answer has the generation in it
+ *   "less"  slow, and three bytes shorter with each generation
  *   "poison" restarts as soon as it is seen
  *
  * It restarts on SIGUSR1, and instead of dying if so told: rings vanish unscrubbed, the

@@ -280,6 +280,35 @@ START_TEST(cancel_deadline_and_fork)
 }
 END_TEST
 
+/* An answer that ends before it is where it had been is none to go on from. */
+START_TEST(a_shorter_answer_is_lost)
+{
+	struct kvc_gen_opts keep = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_input in = kvc_text("less 0123456", 12);
+	struct got got[4] = {0};
+	struct kvc_ring *ring;
+
+	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	keep.gen_flags = KVD_GEN_KEEP;
+	kvc_prep_generate(next(ring, 0), &in, &keep);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 4);
+	ck_assert_str_eq(got[0].text, "less 0123456");
+	kill(fake.pid, SIGUSR1);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
+	ck_assert_uint_eq(ring->n_kept, 1);
+	kvc_prep_fork(next(ring, 1), 0, NULL, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[1].res, KVD_E_RESTARTED);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
 START_TEST(a_killer_is_given_up)
 {
 	struct kvc_result res;
@@ -661,6 +690,7 @@ int main(void)
 	tcase_add_loop_test(t, small_queues_are_filled_again, 0, 2);
 	tcase_add_loop_test(t, another_answer_is_noticed, 0, 2);
 	tcase_add_loop_test(t, cancel_deadline_and_fork, 0, 2);
+	tcase_add_loop_test(t, a_shorter_answer_is_lost, 0, 2);
 	tcase_add_loop_test(t, a_killer_is_given_up, 0, 2);
 	tcase_add_loop_test(t, a_killer_has_to_wait, 0, 2);
 	tcase_add_loop_test(t, held_back_until_its_deadline, 0, 2);
