@@ -120,6 +120,8 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 		/* REJECT answers the connection itself, perhaps before HELLO came. */
 		if (h.tag == tag || h.type == KVD_MSG_REJECT)
 			return (int)n;
+		if (reopen_answered(c, c->buf, (size_t)n, fds, *ret_n_fds))
+			continue;
 		close_fds(fds, *ret_n_fds);
 		if (proto_parse_notice(c->buf, (size_t)n, &notice)) {
 			client_noticed(c, &notice);

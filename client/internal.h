@@ -191,9 +191,26 @@ struct kept {
 };
 
 /**
+ * struct reopen - a RING_OPEN that nobody waits for, under ctl_lock
+ * @tag:     of the request; 0: none is under way
+ * @epoch:   of the client when it was said
+ * @look_ns: when to give it up, or to try it again where @tag is 0; 0: never
+ * @status:  1: @opened and @fds are the answer; negative: it was refused; 0: none yet
+ */
+struct reopen {
+	uint32_t tag;
+	uint32_t epoch;
+	uint64_t look_ns;
+	int status;
+	struct kvd_msg_ring_opened opened;
+	int fds[KVD_RING_N_FDS];
+};
+
+/**
  * struct kvc_ring - one ring
  * @epoch:      of the client when it was opened
  * @opened_ns:  when it was opened again last
+ * @reopen:     while it is stale
  * @fingerprint, @n_vocab: of the model then
  * @sqes:       [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
  * @reqs:       [n_reqs]
@@ -247,6 +264,7 @@ struct kvc_ring {
 	uint32_t ring_id;
 	uint32_t epoch;
 	uint64_t opened_ns;
+	struct reopen reopen;
 	uint32_t n_vocab;
 	uint8_t fingerprint[32];
 	int epoll_fd;
@@ -307,6 +325,8 @@ bool client_trylock(struct kvc_ring *r);
 void client_lost(struct kvc_client *c, enum client_state state);
 /* A notice came. */
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
+/* After a change of what client_attend() is to be called for though no descriptor tells. */
+void client_set_timer(struct kvc_client *c);
 /* Put this client's descriptors into a ring's epoll, or take them out. */
 int client_watch(struct kvc_client *c, struct kvc_ring *r);
 
@@ -364,9 +384,28 @@ static inline bool ring_stale(const struct kvc_ring *r)
 }
 
 /*
+ * reopen.c: open a stale ring at the daemon that is there now. All under ctl_lock; nothing
+ * waits.
+ */
+
+/*
+ * The next step, by the ring's own thread: ask, or take the answer, which replaces r->ring.
+ * Return: 0: it is open; -EAGAIN: not yet; else why it is of no use any more.
+ */
+int reopen_step(struct kvc_ring *r, bool *ret_same_model);
+/* A packet that no call waits for. Return: true if its descriptors are taken. */
+bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
+		     size_t n_fds);
+/* When reopen_look() has something to do; 0: never. */
+uint64_t reopen_next_look(const struct kvc_client *c);
+/* The connection is lost if an answer has not come in time. */
+void reopen_look(struct kvc_client *c);
+/* @tell: the daemon, if it has opened a ring that is not wanted any more. */
+void reopen_forget(struct kvc_ring *r, bool tell);
+
+/*
  * resend.c: open a stale ring again and submit what is in flight; its CQ must be empty.
- * Waits for one reply on the socket. Return: 0; -EAGAIN: there is no daemon just now;
- * else why the ring is of no use any more.
+ * Never waits. Return: 0; -EAGAIN: not yet; else why the ring is of no use any more.
  */
 int ring_reopen(struct kvc_ring *r);
 /* Submit what waits for it, as far as there is room and it is not held back. */

@@ -88,6 +88,8 @@ static uint64_t next_look(const struct kvc_client *c)
 	uint64_t last = last_moment(c);
 
 	switch (c->state) {
+	case CLIENT_OK:
+		return reopen_next_look(c);
 	case CLIENT_SILENT:
 		/* The notice is no longer in the socket: now, which is long ago. */
 		return c->notice_tag ? 1 : last;
@@ -100,7 +102,7 @@ static uint64_t next_look(const struct kvc_client *c)
 	}
 }
 
-static void set_timer(struct kvc_client *c)
+void client_set_timer(struct kvc_client *c)
 {
 	uint64_t at = next_look(c);
 	struct itimerspec when = {
@@ -138,7 +140,7 @@ int client_watch(struct kvc_client *c, struct kvc_ring *r)
 		c->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 		if (c->timer_fd < 0)
 			return -errno;
-		set_timer(c);
+		client_set_timer(c);
 	}
 	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->timer_fd, &in) < 0)
 		return -errno;
@@ -178,7 +180,7 @@ void client_lost(struct kvc_client *c, enum client_state state)
 		c->retry_ns = clock_ns() + (c->state == CLIENT_HELLO ? RETRY_NS : 0);
 	}
 	set_state(c, state);
-	set_timer(c);
+	client_set_timer(c);
 }
 
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)
@@ -264,6 +266,8 @@ static void receive_all(struct kvc_client *c)
 			client_lost(c, CLIENT_GONE);
 			break;
 		}
+		if (reopen_answered(c, c->buf, (size_t)n, fds, n_fds))
+			continue;
 		for (i = 0; i < n_fds; i++)
 			fd_close(fds[i]);
 		receive(c, c->buf, (size_t)n);
@@ -297,11 +301,13 @@ static void connect_again(struct kvc_client *c)
 static void step(struct kvc_client *c)
 {
 	receive_all(c);
+	if (c->state == CLIENT_OK)
+		reopen_look(c);
 	if (c->state == CLIENT_GONE)
 		connect_again(c);
 	if (c->state != CLIENT_OK && last_moment(c) && clock_ns() >= last_moment(c))
 		give_up(c);
-	set_timer(c);
+	client_set_timer(c);
 }
 
 bool client_attend(struct kvc_ring *r)

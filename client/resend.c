@@ -19,7 +19,6 @@
 #include "client/internal.h"
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
-#include "ipc/proto.h"
 
 /*
  * A request that kills the daemon must not do so for ever, nor so fast that the service
@@ -379,79 +378,6 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 	ring_pump(r);
 }
 
-static bool same_geometry(const struct kvd_ring_geometry *a,
-			  const struct kvd_ring_geometry *b)
-{
-	return a->sq_entries == b->sq_entries && a->cq_entries == b->cq_entries &&
-	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes;
-}
-
-/* Put what RING_OPENED brought in place of r->ring. Takes @fds. */
-static int replace(struct kvc_ring *r, const struct kvd_msg_ring_opened *opened,
-		   const int *fds)
-{
-	struct epoll_event in = {.events = EPOLLIN};
-	struct ring_client fresh;
-	int rc;
-
-	rc = ring_client_init(&fresh, &opened->geometry, fds);
-	if (rc < 0)
-		return rc;
-	if (!same_geometry(&r->ring.geometry, &opened->geometry))
-		rc = KVD_E_PROTO;
-	if (rc >= 0 && r->epoll_fd >= 0) {
-		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->ring.fd_complete, NULL);
-		if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fresh.fd_complete, &in) < 0)
-			rc = -errno;
-	}
-	if (rc < 0)
-		ring_client_deinit(&fresh);
-	else
-		r->ring = fresh;
-	return rc;
-}
-
-/* RING_OPEN with the geometry of old, under ctl_lock. Return: 0, -EAGAIN, or why not. */
-static int open_again(struct kvc_ring *r, bool *ret_same_model)
-{
-	const struct kvd_ring_geometry *g = &r->ring.geometry;
-	struct kvd_msg_ring_open msg = {
-		.sq_entries = g->sq_entries,
-		.cq_entries = g->cq_entries,
-		.in_bytes = g->in_bytes,
-		.out_bytes = g->out_bytes,
-	};
-	struct kvd_msg_ring_opened opened;
-	struct kvc_client *c = r->client;
-	int fds[KVD_RING_N_FDS], rc;
-
-	if (c->state != CLIENT_OK || (r->hup && c->epoch == r->epoch))
-		return -EAGAIN;
-	rc = ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
-			     fds);
-	/* It died again, or is as good as dead: its end or its successor will show. */
-	if (rc == -ETIME)
-		client_lost(c, CLIENT_SILENT);
-	if (rc == -ETIME || rc == KVD_E_RESTARTED)
-		return -EAGAIN;
-	if (rc < 0)
-		return rc;
-	if (proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_RING_OPENED, sizeof(opened),
-			      &opened, sizeof(opened)) < 0) {
-		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
-			fd_close(fds[i]);
-		return KVD_E_PROTO;
-	}
-	rc = replace(r, &opened, fds);
-	if (rc < 0)
-		return rc;
-	*ret_same_model =
-		memcmp(r->fingerprint, c->model.fingerprint, sizeof(r->fingerprint)) == 0;
-	ring_bind(r);
-	r->ring_id = opened.ring_id;
-	return 0;
-}
-
 int ring_reopen(struct kvc_ring *r)
 {
 	struct ring_client old = r->ring;
@@ -460,7 +386,8 @@ int ring_reopen(struct kvc_ring *r)
 
 	if (!client_trylock(r))
 		return -EAGAIN;
-	rc = open_again(r, &same_model);
+	rc = reopen_step(r, &same_model);
+	client_set_timer(r->client);
 	client_unlock(r->client);
 	if (rc < 0)
 		return rc;

@@ -135,6 +135,7 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 void ring_free(struct kvc_ring *r, bool forked)
 {
 	unlink_ring(r);
+	reopen_forget(r, !forked);
 	if (forked)
 		ring_client_forget(&r->ring);
 	else

@@ -586,10 +586,7 @@ KVC_API int kvc_ring_submit_and_wait(struct kvc_ring *ring, unsigned n,
 KVC_API int kvc_ring_wait_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe,
 			      int64_t timeout_ns);
 
-/*
- * The same without waiting, but for one exchange on the socket after a restart of the
- * daemon. Return: 0; -EAGAIN: none now; -ECONNRESET.
- */
+/* The same without ever waiting. Return: 0; -EAGAIN: none now; -ECONNRESET. */
 KVC_API int kvc_ring_peek_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe);
 
 /* Done with the CQE; the next one can be seen. Without a current CQE: nothing. */

@@ -119,6 +119,8 @@ static void open_ring(const struct fake_daemon *d, struct conn *c,
 	struct kvd_msg_ring_opened reply = {0};
 	int fds[KVD_RING_N_FDS], rc;
 
+	if (d->stop_at_open && generation > 7)
+		(void)raise(SIGSTOP);
 	if (c->n_rings >= d->max_rings || c->n_rings >= MAX_RINGS) {
 		send_error(c, KVD_MSG_ERROR, req->hdr.tag, KVD_E_QUOTA);
 		return;

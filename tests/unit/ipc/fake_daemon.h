@@ -40,6 +40,7 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
  * @no_reply:     accept, and say nothing
  * @restart:      how
  * @mute:         no answer to STATS before the first restart
+ * @stop_at_open: after a restart it stops itself (SIGSTOP) before it opens a ring
  * @new_model:    the fingerprint changes with each restart
  * @spin_ns:      watch the rings so long before sleeping
  */
@@ -51,6 +52,7 @@ struct fake_daemon {
 	int reject;
 	bool no_reply;
 	bool mute;
+	bool stop_at_open;
 	enum fake_restart restart;
 	bool new_model;
 	uint64_t spin_ns;

@@ -11,98 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <kvclient.h>
 
 #include "client/internal.h"
 #include "ipc/base.h"
-#include "tests/unit/ipc/fake_daemon.h"
+#include "tests/unit/ipc/restart.h"
 
-#define SECOND_NS 1000000000ll
-
-static struct fake_daemon fake;
-static struct kvc_client *client;
 static bool stop;
-
-static struct kvc_client *start_with(struct fake_daemon options, int64_t reconnect_ns,
-				     int64_t timeout_ns)
-{
-	struct kvc_connect_opts o = KVC_OPTS_INIT(struct kvc_connect_opts);
-
-	fake = options;
-	fake_daemon_start(&fake);
-	o.socket_path = fake.path;
-	o.reconnect_ns = reconnect_ns;
-	o.timeout_ns = timeout_ns;
-	ck_assert_int_eq(kvc_connect(&client, &o), 0);
-	return client;
-}
-
-static struct kvc_client *start(struct fake_daemon options, int64_t reconnect_ns)
-{
-	return start_with(options, reconnect_ns, 0);
-}
-
-static void finish(void)
-{
-	kvc_close(client);
-	fake_daemon_stop(&fake);
-}
-
-static enum fake_restart way(int i)
-{
-	return i ? FAKE_KEEPS : FAKE_HANGS_UP;
-}
-
-/* What a request has got so far. */
-struct got {
-	char text[256];
-	size_t len;
-	int finals;
-	int res;
-	struct kvd_cqe_usage usage;
-};
-
-static void take(struct got *all, const struct kvd_cqe *cqe)
-{
-	struct got *g = &all[cqe->user_data];
-
-	if (cqe->flags & KVD_CQE_MORE) {
-		ck_assert_int_eq(g->finals, 0);
-		ck_assert_uint_lt(g->len + cqe->u.token.n_bytes, sizeof(g->text));
-		memcpy(g->text + g->len, cqe->u.token.bytes, cqe->u.token.n_bytes);
-		g->len += cqe->u.token.n_bytes;
-		return;
-	}
-	g->finals++;
-	g->res = cqe->res;
-	g->usage = cqe->u.usage;
-}
-
-/* Take @n CQEs, or all. */
-static void take_some(struct kvc_ring *ring, struct got *all, unsigned n)
-{
-	const struct kvd_cqe *cqe;
-	int rc;
-
-	while (n-- && kvc_ring_in_flight(ring)) {
-		rc = kvc_ring_wait_cqe(ring, &cqe, 10 * SECOND_NS);
-		ck_assert_msg(rc == 0, "%d %s", rc, kvc_errmsg());
-		take(all, cqe);
-		kvc_ring_cqe_seen(ring);
-	}
-}
-
-static struct kvc_sqe *next(struct kvc_ring *ring, uint64_t data)
-{
-	struct kvc_sqe *sqe = kvc_ring_get_sqe(ring);
-
-	ck_assert_ptr_nonnull(sqe);
-	kvc_sqe_set_data64(sqe, data);
-	return sqe;
-}
 
 /* Everything that may be submitted again, in one ring, at each point of a stream. */
 START_TEST(all_is_answered_once)
