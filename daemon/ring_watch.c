@@ -121,12 +121,14 @@ static bool ring_watch_resume(struct session_ring *ring)
 {
 	uint32_t before = ring->n_blocked;
 
-	if (!before || !ring_daemon_cq_space(&ring->ring))
+	if (!before)
 		return false;
+	/* As far as one for which there is no room: that sets CQ_FULL, which the post of
+	 * another may have taken back, and nothing may be posted after that. */
 	for (struct op *op = ring->ops, *next; op; op = next) {
 		next = op->next;
-		if (op->blocked)
-			op_flush(op);
+		if (op->blocked && !op_flush(op) && op->blocked)
+			break;
 	}
 	return ring->n_blocked != before;
 }

@@ -82,6 +82,14 @@ static void client_read(struct session_ring *ring, uint64_t n)
 	shm_store_release_u64(&ring->ring.client->cq_pos, n);
 }
 
+/* The same, and it signals as it should: where it sees CQ_FULL. */
+static void client_makes_room(struct session_ring *ring, uint64_t n)
+{
+	client_read(ring, n);
+	if (shm_load_u32(&ring->ring.daemon->flags) & KVD_DAEMON_CQ_FULL)
+		ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+}
+
 static uint64_t posted(const struct session_ring *ring)
 {
 	return ring->ring.cq_pos;
@@ -110,6 +118,25 @@ START_TEST(one_post_takes_the_signal_of_another)
 	client_read(ring, 1);
 	ck_assert(end_one(ring, 3));
 	client_read(ring, 2);
+	settle();
+	ck_assert_uint_eq(posted(ring), 3);
+	ck_assert_uint_eq(ring->n_blocked, 0);
+}
+END_TEST
+
+/* The room went to the other before the daemon looked: whoever waits says so again. */
+START_TEST(what_waits_asks_for_the_next_signal)
+{
+	struct session_ring *ring = open_ring(4, 1);
+
+	ck_assert(end_one(ring, 1));
+	ck_assert(!end_one(ring, 2));
+	settle();
+	client_read(ring, 1);
+	ck_assert(end_one(ring, 3));
+	settle();
+	ck_assert_uint_eq(posted(ring), 2);
+	client_makes_room(ring, 2);
 	settle();
 	ck_assert_uint_eq(posted(ring), 3);
 	ck_assert_uint_eq(ring->n_blocked, 0);
@@ -278,6 +305,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, one_post_takes_the_signal_of_another);
+	tcase_add_test(tc, what_waits_asks_for_the_next_signal);
 	tcase_add_test(tc, one_post_takes_the_signal_of_an_sqe);
 	tcase_add_test(tc, full_queues_do_not_spin);
 	tcase_add_test(tc, faults_end_the_session);
