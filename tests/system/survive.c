@@ -30,7 +30,7 @@
 #define MAX_TEXT   2048
 #define MAX_GAPS   65536
 #define GAP_NS     20000000u
-#define PATIENCE   (60 * 1000000000ll)
+#define PATIENCE   (300 * 1000000000ll)
 
 static const char *const prompts[] = {
 	"The lighthouse keeper wrote in his diary that",
