@@ -229,7 +229,7 @@ static void engine_step(struct loop_defer *kick)
 		return;
 	if (sched_plan(engine->sched, loop_now(engine->loop), &engine->plan)) {
 		plan_result_reset(&engine->result);
-		worker_submit(&engine->worker, &engine->plan, &engine->result);
+		worker_submit(&engine->worker);
 	}
 	/* A plan without rows may have given up on a request. */
 	engine_drain_events(engine);
@@ -498,8 +498,10 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 	if (!r)
 		r = loop_io_add(loop, &engine->worker_io, engine->worker.event_fd,
 				LOOP_READ, engine_stepped);
+	if (!r && engine->tokenizer)
+		r = encoder_init(&engine->encoder, engine);
 	if (r)
-		snprintf(error, error_size, "cannot start the worker thread: %s",
+		snprintf(error, error_size, "cannot start the worker threads: %s",
 			 strerror(-r));
 	return r;
 }
@@ -515,6 +517,7 @@ void engine_deinit(struct engine *engine)
 	loop_timer_stop(&engine->deadline);
 	loop_io_remove(&engine->worker_io);
 	worker_deinit(&engine->worker);
+	encoder_deinit(&engine->encoder);
 	engine->worker.busy = false;
 	if (engine->sched) {
 		/* Sessions are gone; what is left are operations cut off from them. */

@@ -24,6 +24,7 @@
 
 #include "daemon/cache/block.h"
 #include "daemon/cache/prefix.h"
+#include "daemon/encoder.h"
 #include "daemon/engine_keep.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
@@ -63,6 +64,7 @@ struct engine {
 	struct plan_result result;
 	struct worker worker;
 	struct loop_io worker_io;
+	struct encoder encoder;
 	struct loop_defer kick;
 	struct loop_defer save;
 	struct loop_timer deadline;

@@ -514,17 +514,17 @@ int engine_model_worker_start(struct engine *engine)
 	const struct engine_model *m = engine->model;
 	int r;
 
-	r = worker_init(&engine->worker, engine_model_run, engine);
+	r = worker_init(&engine->worker, "kvd-worker", engine_model_run, engine);
 	if (!r && m && CPU_COUNT(&m->worker_cpus))
 		r = worker_bind(&engine->worker, &m->worker_cpus);
 	return r;
 }
 
-void engine_model_run(void *ctx, const struct plan *plan, struct plan_result *result)
+void engine_model_run(void *ctx)
 {
 	struct engine *engine = ctx;
 
-	runner_run(&engine->model->runner, plan, result);
+	runner_run(&engine->model->runner, &engine->plan, &engine->result);
 }
 
 void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)

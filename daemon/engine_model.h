@@ -33,7 +33,7 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats);
 /* Start the worker on the CPUs of [cpu] affinity. Return: 0 or -errno. */
 int engine_model_worker_start(struct engine *engine);
 
-/* worker_fn: one step of the model. Thread: worker. */
-void engine_model_run(void *ctx, const struct plan *plan, struct plan_result *result);
+/* worker_fn: runs engine->plan. Thread: worker. */
+void engine_model_run(void *engine);
 
 #endif

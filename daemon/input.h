@@ -6,7 +6,8 @@
  * From the bytes of a request to token ids: tokens are checked, text is tokenized, a
  * conversation is put into the model's chat template first.
  *
- * Thread: loop. Works on private memory only; knows no ring.
+ * Thread: any; of the engine only the model is looked at, which does not change. Works on
+ * private memory only; knows no ring.
  */
 
 #include <stdint.h>
@@ -15,8 +16,8 @@
 
 struct engine;
 
-/* Longest text of one request. Tokenizing happens on the loop thread, and this bounds
- * how long one client can hold the others up. */
+/* Longest text of one request. This bounds how long one client's text can hold up the
+ * long texts of others (encoder.h). */
 #define INPUT_MAX_TEXT (1u << 20)
 
 /* Most token ids of one DETOKENIZE; other operations take what the context holds. */

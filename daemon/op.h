@@ -31,6 +31,7 @@
 
 #include "daemon/emit.h"
 
+struct encoder_result;
 struct engine;
 struct session_ring;
 
@@ -57,6 +58,7 @@ struct op_group {
  * @ring:      where its CQEs go; NULL once detached
  * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
  * @salt:      of GENERATE, or of the parent of a FORK
+ * @encoded:   the tokens of its input, while it is submitted with them; else NULL
  * @n_asked:   tokens of the prompt as far as they are known, for an answer that refuses it
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
@@ -85,6 +87,7 @@ struct op {
 	struct op_group *group;
 	uint32_t seq_id;
 	uint64_t salt;
+	struct encoder_result *encoded;
 	uint32_t n_asked;
 	int32_t *kept;
 	uint32_t n_kept;

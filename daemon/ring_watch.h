@@ -51,6 +51,9 @@ void ring_watch_dirty(struct session_ring *ring);
  */
 enum ring_status ring_watch_post(struct session_ring *ring, const struct kvd_cqe *cqe);
 
+/* The ring's long text has become tokens (encoder.h): further SQEs are taken. */
+void ring_watch_go_on(struct session_ring *ring);
+
 /**
  * ring_watch_prepare() - the loop is about to block
  *

@@ -110,6 +110,7 @@ static void session_ring_free(struct session_ring *ring)
 	struct sessions *sessions = ring->session->sessions;
 	struct op *op;
 
+	encoder_forget(&sessions->engine->encoder, ring);
 	while ((op = ring->ops)) {
 		op_detach(op);
 		if (op->seq_id)

@@ -35,6 +35,7 @@
 
 #include <kvd/proto.h>
 
+#include "daemon/encoder.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
@@ -63,6 +64,7 @@ struct session_kept {
  * @ops, @n_ops:  operations in flight, oldest first
  * @kept, @n_kept: ended sequences for FORK, the oldest first
  * @n_blocked:    those that wait for room in the CQ
+ * @encoding:     the one whose text becomes tokens; until then no further SQE is taken
  * @spin_ns:      how long it is polled after its last traffic; halved each time that
  *                 was in vain
  * @cool_ns:      when a warm ring turns cold
@@ -80,6 +82,7 @@ struct session_ring {
 	uint32_t n_kept;
 	uint64_t charged; /* arena bytes */
 	uint32_t n_blocked;
+	struct encoder_wait encoding;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
 	struct session_ring *warm_prev, *warm_next;

@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/encoder.h"
 #include "daemon/engine.h"
 #include "daemon/input.h"
 #include "daemon/monitor.h"
 #include "daemon/op.h"
 #include "daemon/ring_watch.h"
 #include "daemon/session.h"
+#include "daemon/submit_input.h"
 #include "ipc/sqe.h"
 
 /*
@@ -22,77 +24,6 @@
  */
 typedef int32_t (*submit_fn)(struct op *op, const struct kvd_sqe *sqe,
 			     uint64_t *ret_detail);
-
-/* A private copy of arena bytes. Return: 0 with *ret_copy NULL for no bytes; -errno. */
-static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
-		       void **ret_copy)
-{
-	const void *shared;
-
-	*ret_copy = NULL;
-	if (!len)
-		return 0;
-	shared = ring_daemon_in(&ring->ring, off, len);
-	if (!shared)
-		return -EFAULT;
-	*ret_copy = malloc(len);
-	if (!*ret_copy)
-		return -ENOMEM;
-	memcpy(*ret_copy, shared, len);
-	return 0;
-}
-
-/* Prompts leave no trace in freed memory. */
-static void free_secret(void *p, size_t len)
-{
-	if (p)
-		explicit_bzero(p, len);
-	free(p);
-}
-
-static void free_tokens(struct token_list *list)
-{
-	if (list->ids)
-		explicit_bzero(list->ids, list->n * sizeof(list->ids[0]));
-	token_list_deinit(list);
-}
-
-/* Before a byte is copied: an arena may hold far more than any operation takes. */
-static int32_t check_length(struct op *op, const struct kvd_sqe *sqe,
-			    uint64_t *ret_detail)
-{
-	bool tokens = sqe->input == KVD_INPUT_TOKENS;
-	uint32_t n = tokens ? sqe->in_len / 4 : sqe->in_len;
-	uint32_t max = tokens ? INPUT_MAX_TOKENS : INPUT_MAX_TEXT;
-
-	if (tokens && sqe->opcode != KVD_OP_DETOKENIZE)
-		max = op->engine->info.context_length;
-	if (n <= max)
-		return 0;
-	*ret_detail = max;
-	op->n_asked = tokens ? n : 0;
-	return tokens && sqe->opcode != KVD_OP_DETOKENIZE ? KVD_E_CONTEXT : -E2BIG;
-}
-
-/* The tokens of an SQE's input. Return: 0 or the res. @list is the caller's. */
-static int32_t read_tokens(struct op *op, const struct kvd_sqe *sqe,
-			   struct token_list *list, uint64_t *ret_detail)
-{
-	void *copy;
-	int32_t r;
-
-	r = check_length(op, sqe, ret_detail);
-	if (r)
-		return r;
-	r = copy_in(op->ring, sqe->in_off, sqe->in_len, &copy);
-	if (!r)
-		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,
-				 list, ret_detail);
-	if (!r)
-		op->n_asked = (uint32_t)list->n;
-	free_secret(copy, sqe->in_len);
-	return r;
-}
 
 static void describe(const struct op *op, const struct token_list *list,
 		     struct request_desc *desc)
@@ -159,33 +90,6 @@ static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
 	return 0;
 }
 
-/* Bytes of parameters, those of a later ABI too, with all stop strings. */
-#define PARAMS_MAX (4096 + KVD_MAX_STOP * (4 + KVD_MAX_STOP_LEN))
-
-/* Parameters of GENERATE and FORK; *@ret_copy holds the stop strings. */
-static int32_t read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
-			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops)
-{
-	int32_t r;
-
-	*ret_copy = NULL;
-	if (sqe->params_len > PARAMS_MAX)
-		return -EINVAL;
-	r = copy_in(op->ring, sqe->params_off, sqe->params_len, ret_copy);
-	if (!r)
-		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
-					 ret_stops);
-	if (!r && ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
-		r = -EINVAL;
-	if (!r)
-		r = emit_init(&op->emit, ret_stops, ret_params->n_stop);
-	if (!r) {
-		op->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
-		op->keep = ret_params->flags & KVD_GEN_KEEP;
-	}
-	return r;
-}
-
 /* The name of a domain, then what the client said: it only narrows. */
 struct salt {
 	char bytes[CONFIG_DOMAIN_NAME + sizeof(uint64_t)];
@@ -225,13 +129,13 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = read_params(op, sqe, &copy, &params, stops);
+	r = submit_read_params(op, sqe, &copy, &params, stops);
 	if (!r && params.n > 1 && session->n_ops + params.n - 1 > limit) {
 		*ret_detail = limit;
 		r = KVD_E_BUSY;
 	}
 	if (!r)
-		r = read_tokens(op, sqe, &list, ret_detail);
+		r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r)
 		r = op_keep_room(op, (uint32_t)list.n, params.max_tokens, ret_detail);
 	if (!r) {
@@ -249,8 +153,8 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 			r = 0;
 		}
 	}
-	free_secret(copy, sqe->params_len);
-	free_tokens(&list);
+	submit_free_secret(copy, sqe->params_len);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -314,7 +218,7 @@ static int32_t fork_kept(struct op *op, const struct session_kept *kept, uint32_
 		op_keep(op, tokens, total);
 		r = engine_add(op->engine, op, desc, ret_detail);
 	}
-	free_secret(tokens, total * sizeof(*tokens));
+	submit_free_secret(tokens, total * sizeof(*tokens));
 	return r;
 }
 
@@ -332,16 +236,11 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = read_params(op, sqe, &copy, &params, stops);
+	r = submit_read_params(op, sqe, &copy, &params, stops);
 	if (!r && params.n > 1)
 		r = -EINVAL;
-	if (!r && sqe->input != KVD_INPUT_NONE) {
-		struct kvd_sqe more = *sqe;
-
-		/* it goes on in the middle of a text */
-		more.flags |= KVD_SQE_NO_BOS;
-		r = read_tokens(op, &more, &list, ret_detail);
-	}
+	if (!r && sqe->input != KVD_INPUT_NONE)
+		r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_generate(&params, 0, op->taken_ns, &desc);
@@ -355,8 +254,8 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 		else
 			r = -ENOENT;
 	}
-	free_secret(copy, sqe->params_len);
-	free_tokens(&list);
+	submit_free_secret(copy, sqe->params_len);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -389,7 +288,7 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = read_tokens(op, sqe, &list, ret_detail);
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (r)
 		goto out;
 	r = KVD_E_EMPTY;
@@ -420,7 +319,7 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 	memcpy(op->scores, list.ids, list.n * sizeof(list.ids[0]));
 	r = engine_add(op->engine, op, &desc, ret_detail);
 out:
-	free_tokens(&list);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -454,11 +353,11 @@ static int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe,
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = read_tokens(op, sqe, &list, ret_detail);
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r)
 		r = end_with_output(op, list.ids, list.n * sizeof(list.ids[0]), list.n,
 				    ret_detail);
-	free_tokens(&list);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -472,7 +371,7 @@ static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 
 	if (!op->engine->model)
 		return KVD_E_MODEL_NONE;
-	r = read_tokens(op, sqe, &list, ret_detail);
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_salt(op, 0, &salt, &desc);
@@ -484,7 +383,7 @@ static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 			r = 0;
 		}
 	}
-	free_tokens(&list);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -501,7 +400,7 @@ static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
 		return KVD_E_MODEL_NONE;
 	if (!tokenizer)
 		return KVD_E_TOKENIZER;
-	r = read_tokens(op, sqe, &list, ret_detail);
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (r)
 		goto out;
 	if (sqe->flags & KVD_SQE_SKIP_SPECIAL) {
@@ -520,8 +419,8 @@ static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
 	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
 	r = end_with_output(op, text, len, len, ret_detail);
 out:
-	free_secret(text, len);
-	free_tokens(&list);
+	submit_free_secret(text, len);
+	submit_free_tokens(&list);
 	return r;
 }
 
@@ -565,11 +464,33 @@ static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
 		session_fault(ring->session, "impossible completion queue position");
 }
 
+/* Do what is asked for; an operation that is refused ends by that. */
+static void submit_op(struct op *op, const struct kvd_sqe *sqe)
+{
+	struct kvd_cqe_usage usage = {0};
+	int32_t r = submit_ops[sqe->opcode](op, sqe, &usage.detail);
+
+	if (r) {
+		bool generate =
+			sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_FORK;
+
+		if (generate || sqe->opcode == KVD_OP_SCORE) {
+			op->engine->n_failed++;
+			if (generate)
+				usage.finish_reason = KVD_FINISH_ERROR;
+		}
+		usage.prompt_tokens = op->n_asked;
+		op_end(op, r, &usage, loop_now(op->engine->loop));
+	}
+	if (op->ended)
+		op_flush(op);
+}
+
 void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns)
 {
 	struct sessions *sessions = ring->session->sessions;
 	uint32_t limit = sessions->config->daemon.max_inflight_per_client;
-	struct kvd_cqe_usage usage = {0};
+	struct kvd_sqe own = *sqe;
 	struct op *op;
 	int32_t r;
 
@@ -597,19 +518,23 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 		answer_at_once(ring, sqe, -ENOMEM, 0);
 		return;
 	}
-	r = submit_ops[sqe->opcode](op, sqe, &usage.detail);
-	if (r) {
-		bool generate =
-			sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_FORK;
+	/* A branch goes on in the middle of a text. */
+	if (sqe->opcode == KVD_OP_FORK)
+		own.flags |= KVD_SQE_NO_BOS;
+	if (own.in_len <= INPUT_MAX_TEXT && op->engine->model &&
+	    encoder_wants(&op->engine->encoder, &own))
+		encoder_add(&op->engine->encoder, ring, op, &own);
+	else
+		submit_op(op, &own);
+}
 
-		if (generate || sqe->opcode == KVD_OP_SCORE) {
-			op->engine->n_failed++;
-			if (generate)
-				usage.finish_reason = KVD_FINISH_ERROR;
-		}
-		usage.prompt_tokens = op->n_asked;
-		op_end(op, r, &usage, now_ns);
-	}
-	if (op->ended)
-		op_flush(op);
+void submit_encoded(struct session_ring *ring, struct op *op, const struct kvd_sqe *sqe,
+		    struct encoder_result *result)
+{
+	/* Its operations end with it. */
+	if (ring->session->state == SESSION_CLOSING)
+		return;
+	op->encoded = result;
+	submit_op(op, sqe);
+	ring_watch_go_on(ring);
 }

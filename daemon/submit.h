@@ -17,9 +17,20 @@
 
 #include <kvd/abi.h>
 
+struct encoder_result;
+struct op;
 struct session_ring;
 
 /* Act on one SQE. It yields exactly one final CQE, now or later. */
 void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns);
+
+/**
+ * submit_encoded() - go on with an operation whose input has become tokens (encoder.h)
+ * @result: its list is taken over
+ *
+ * The ring takes further SQEs afterwards.
+ */
+void submit_encoded(struct session_ring *ring, struct op *op, const struct kvd_sqe *sqe,
+		    struct encoder_result *result);
 
 #endif

@@ -28,24 +28,21 @@ static void *worker_main(void *arg)
 	const uint64_t one = 1;
 
 	for (;;) {
-		const struct plan *plan;
-		struct plan_result *result;
+		bool task;
 
 		pthread_mutex_lock(&worker->lock);
-		while (!worker->plan && !worker->quit)
+		while (!worker->task && !worker->quit)
 			pthread_cond_wait(&worker->wake, &worker->lock);
-		plan = worker->plan;
-		result = worker->result;
+		task = worker->task;
 		pthread_mutex_unlock(&worker->lock);
-		if (!plan)
+		if (!task)
 			return NULL;
 
 		worker_beat(worker);
-		worker->run(worker->ctx, plan, result);
+		worker->run(worker->ctx);
 
 		pthread_mutex_lock(&worker->lock);
-		worker->plan = NULL;
-		worker->result = NULL;
+		worker->task = false;
 		pthread_mutex_unlock(&worker->lock);
 		/* An eventfd takes 2^64 - 1 of these before it could refuse one. */
 		while (write(worker->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
@@ -53,7 +50,7 @@ static void *worker_main(void *arg)
 	}
 }
 
-int worker_init(struct worker *worker, worker_fn run, void *ctx)
+int worker_init(struct worker *worker, const char *name, worker_fn run, void *ctx)
 {
 	sigset_t all, old;
 	int r;
@@ -76,7 +73,7 @@ int worker_init(struct worker *worker, worker_fn run, void *ctx)
 		worker->event_fd = -1;
 		return -r;
 	}
-	pthread_setname_np(worker->thread, "kvd-worker");
+	pthread_setname_np(worker->thread, name);
 	worker->started = true;
 	return 0;
 }
@@ -102,14 +99,12 @@ void worker_deinit(struct worker *worker)
 	worker->started = false;
 }
 
-void worker_submit(struct worker *worker, const struct plan *plan,
-		   struct plan_result *result)
+void worker_submit(struct worker *worker)
 {
 	assert(!worker->busy);
 	worker->busy = true;
 	pthread_mutex_lock(&worker->lock);
-	worker->plan = plan;
-	worker->result = result;
+	worker->task = true;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }

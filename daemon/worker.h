@@ -3,16 +3,17 @@
 #define KVD_DAEMON_WORKER_H
 
 /*
- * The thread that owns a device. It gets one plan at a time by value, runs it and
- * hands the result back; the loop thread learns of it through an eventfd, so the
- * daemon's state needs no lock:
+ * A thread that does one thing at a time, so that the loop does not wait for it: the steps of
+ * a device (engine.h), the tokens of a long text (encoder.h). The task lies in what @ctx
+ * points to; the loop thread learns of its end through an eventfd, so the daemon's state
+ * needs no lock:
  *
  *      loop thread                              worker thread
- *      worker_submit(plan) --- mutex, cond --->  run(plan, result)
+ *      worker_submit()      --- mutex, cond --->  run(ctx)
  *      worker_collect()    <---- eventfd ------  done
  *
- * Between the two calls the plan and the result belong to the worker. There is
- * never more than one plan in flight.
+ * Between the two calls what the task reads and writes belongs to the worker. There is
+ * never more than one in flight.
  *
  * Thread: every function here is called on the loop thread; worker_fn runs on the
  * worker's. Knows nothing of models: it runs a function.
@@ -23,11 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct plan;
-struct plan_result;
-
-/* Runs one step; errors travel inside the result. Thread: worker. */
-typedef void (*worker_fn)(void *ctx, const struct plan *plan, struct plan_result *result);
+/* Does the task; errors travel inside its result. Thread: worker. */
+typedef void (*worker_fn)(void *ctx);
 
 struct worker {
 	pthread_t thread;
@@ -35,44 +33,41 @@ struct worker {
 	pthread_cond_t wake;
 	worker_fn run;
 	void *ctx;
-	const struct plan *plan; /* under lock: set while a step is in flight */
-	struct plan_result *result;
+	bool task; /* under lock: one is in flight */
 	bool quit; /* under lock */
 	bool started;
 	bool busy;    /* loop thread's own view */
 	int event_fd; /* readable when a result waits */
-	/* Counts progress inside a step: written by the worker, relaxed, read by the loop
+	/* Counts progress inside a task: written by the worker, relaxed, read by the loop
 	 * thread, which only looks whether it has changed. */
 	uint64_t beats;
 };
 
-/* Return: 0 or -errno; the thread is named "kvd-worker" and blocks all signals. */
-int worker_init(struct worker *worker, worker_fn run, void *ctx);
+/* @name: of the thread, at most 15 bytes; it blocks all signals. Return: 0 or -errno. */
+int worker_init(struct worker *worker, const char *name, worker_fn run, void *ctx);
 
 /* Let the thread run on these CPUs only. Return: 0 or -errno. */
 int worker_bind(struct worker *worker, const cpu_set_t *cpus);
 
-/* Waits for the step in flight, then ends the thread. Idempotent. */
+/* Waits for the task in flight, then ends the thread. Idempotent. */
 void worker_deinit(struct worker *worker);
 
-/* Hand over one plan; worker->busy must be false. */
-void worker_submit(struct worker *worker, const struct plan *plan,
-		   struct plan_result *result);
+/* Hand over the task; worker->busy must be false. */
+void worker_submit(struct worker *worker);
 
 /**
- * worker_collect() - take the result back
+ * worker_collect() - take the task back
  *
  * Called when event_fd is readable.
  *
- * Return: 1 when the step has ended and plan and result are the caller's again, 0
- * when it still runs.
+ * Return: 1 when it has ended, 0 when it still runs.
  */
 int worker_collect(struct worker *worker);
 
-/* A part of the step is done. @worker: a struct worker. Thread: worker. */
+/* A part of the task is done. @worker: a struct worker. Thread: worker. */
 void worker_beat(void *worker);
 
-/* The count of worker_beat(), steps included. */
+/* The count of worker_beat(), tasks included. */
 uint64_t worker_beats(const struct worker *worker);
 
 #endif

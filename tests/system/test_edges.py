@@ -64,6 +64,28 @@ def test_pool_smaller_than_the_context():
 
 
 @limit(300)
+def test_long_texts():
+    """Beyond 16 KiB a text becomes tokens on another thread: they are those of its words, and
+    others are served meanwhile."""
+    with Daemon(SMALL) as d:
+        of_word = {" " + w: d.tokenize(" " + w) for w in kvdtest.WORDS}
+        text = [" " + kvdtest.WORDS[i * i % len(kvdtest.WORDS)] for i in range(120000)]
+        equal(d.tokenize("".join(text)), [t for w in text for t in of_word[w]],
+              "tokens of a long text")
+        done = generate(d, "".join(text), 1, status=None)
+        assert f"({sum(len(of_word[w]) for w in text)} tokens; " in done.stderr, done.stderr
+        # One word of a mebibyte, again and again, by two clients.
+        word = "".join(chr(97 + i * i * 7 % 26) for i in range(1 << 20))
+        probe = d.spawn_probe("nop")
+        tokens = [d.tokenize(word) for _ in range(4)]
+        got = d.probed(probe)
+        equal(tokens[1:], tokens[:1] * 3, "tokens of a long word")
+        print(f"# NOP beside a word of 1 MiB: median {got['p50_us']:.0f} us, p99 "
+              f"{got['p99_us']:.0f} us; without waiting for a CPU p99 "
+              f"{got['served_p99_us']:.0f} us, worst {got['served_max_us']:.0f} us")
+
+
+@limit(300)
 def test_every_end_is_counted_once():
     with Daemon(SMALL) as d:
         before = counts(d)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rings and sessions of a daemon without a model: full queues, sessions that end. */
+/* Rings and sessions of a daemon without a model: full queues, long texts, sessions that
+ * end. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +246,124 @@ START_TEST(long_inputs_take_turns)
 }
 END_TEST
 
+/* A model of which only the encoder is there, and that without a tokenizer. */
+static void setup_encoder(void)
+{
+	static char model;
+
+	setup();
+	engine.model = (struct engine_model *)&model;
+	ck_assert_int_eq(encoder_init(&engine.encoder, &engine), 0);
+}
+
+static void teardown_encoder(void)
+{
+	sessions_deinit(&sessions);
+	encoder_deinit(&engine.encoder);
+	teardown();
+}
+
+static const struct kvd_cqe *completion(const struct session_ring *ring, uint64_t i)
+{
+	return &ring->ring.cq[i & (ring->ring.cq_entries - 1)];
+}
+
+/* A long text, then a NOP; the daemon has seen both. */
+static struct session_ring *ask_long(uint64_t user_data)
+{
+	struct session_ring *ring = open_ring(4, 4);
+	struct kvd_sqe *slot = ring->ring.sq;
+
+	slot[0].opcode = KVD_OP_TOKENIZE;
+	slot[0].user_data = user_data;
+	slot[0].input = KVD_INPUT_TEXT;
+	slot[0].in_len = ENCODER_MIN_BYTES + 1;
+	shm_store_release_u64(&slot[0].seq, 1);
+	slot[1].opcode = KVD_OP_NOP;
+	slot[1].user_data = user_data + 1;
+	shm_store_release_u64(&slot[1].seq, 2);
+	ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+	settle();
+	return ring;
+}
+
+static struct session_ring *awaited, *before;
+
+static uint64_t until_answered(struct loop *l, void *userdata)
+{
+	uint64_t sleep_ns = ring_watch_prepare(&sessions);
+
+	(void)userdata;
+	if (before)
+		ck_assert_uint_ge(posted(before), posted(awaited));
+	if (posted(awaited) == 2)
+		loop_exit(l, 0);
+	return sleep_ns;
+}
+
+static void await(struct session_ring *ring, struct session_ring *other)
+{
+	awaited = ring;
+	before = other;
+	loop_set_prepare(loop, until_answered, NULL);
+	ck_assert_int_eq(loop_run(loop), 0);
+	loop_set_prepare(loop, NULL, NULL);
+}
+
+START_TEST(a_long_text_keeps_its_place)
+{
+	struct session_ring *ring = ask_long(7);
+
+	/* Nothing overtakes it, and nothing spins while it is in work. */
+	ck_assert_uint_eq(posted(ring), 0);
+	ck_assert_uint_eq(ring->ring.sq_pos, 1);
+	await(ring, NULL);
+	ck_assert_uint_eq(completion(ring, 0)->user_data, 7);
+	ck_assert_int_eq(completion(ring, 0)->res, KVD_E_TOKENIZER);
+	ck_assert_uint_eq(completion(ring, 1)->user_data, 8);
+	ck_assert_int_eq(completion(ring, 1)->res, 0);
+	ck_assert_uint_eq(session->n_ops, 0);
+}
+END_TEST
+
+START_TEST(users_with_long_texts_take_turns)
+{
+	struct session_ring *first, *second, *other;
+	struct session *own = session;
+	int pair[2];
+
+	first = ask_long(1);
+	second = ask_long(3);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
+	sessions_accept(&sessions, pair[0], false);
+	session = own->next;
+	session->cred.uid = own->cred.uid + 1;
+	other = ask_long(5);
+	await(second, other);
+	ck_assert_uint_eq(posted(first), 2);
+	ck_assert_uint_eq(posted(other), 2);
+	close(pair[1]);
+}
+END_TEST
+
+START_TEST(rings_close_with_long_texts)
+{
+	struct session_ring *in_work = ask_long(1), *waiting = ask_long(3);
+	struct session_ring *last = ask_long(5);
+
+	ck_assert_uint_eq(session->n_ops, 3);
+	ck_assert_int_eq(session_ring_close(session, waiting->id), 0);
+	ck_assert_int_eq(session_ring_close(session, in_work->id), 0);
+	ck_assert_uint_eq(session->n_ops, 1);
+	await(last, NULL);
+	ck_assert_uint_eq(session->n_ops, 0);
+	/* and a session that ends while its text is in work */
+	ask_long(7);
+	session_fault(session, "a test");
+	ck_assert_int_eq(session->state, SESSION_CLOSING);
+}
+END_TEST
+
 static int n_turns;
 
 /* Mark the session in the first turn, when the loop is about to look at its socket. */
@@ -312,6 +431,12 @@ int main(void)
 	tcase_add_test(tc, long_inputs_take_turns);
 	tcase_add_test(tc, nothing_revives_a_closing_session);
 	tcase_add_test(tc, a_ring_closes_with_ops_waiting);
+	suite_add_tcase(s, tc);
+	tc = tcase_create("encoder");
+	tcase_add_checked_fixture(tc, setup_encoder, teardown_encoder);
+	tcase_add_test(tc, a_long_text_keeps_its_place);
+	tcase_add_test(tc, users_with_long_texts_take_turns);
+	tcase_add_test(tc, rings_close_with_long_texts);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

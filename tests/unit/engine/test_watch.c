@@ -11,7 +11,7 @@
 static sem_t begun, go_on, beaten;
 
 /* A step of three parts, each when the test says so. */
-static void step(void *ctx, const struct plan *plan, struct plan_result *result)
+static void step(void *ctx)
 {
 	sem_post(&begun);
 	for (int i = 0; i < 3; i++) {
@@ -30,18 +30,16 @@ static void one_part(void)
 START_TEST(progress)
 {
 	static struct engine engine;
-	struct plan plan = {0};
-	struct plan_result result = {0};
 	struct pollfd pollfd;
 
 	sem_init(&begun, 0, 0);
 	sem_init(&go_on, 0, 0);
 	sem_init(&beaten, 0, 0);
-	ck_assert_int_eq(worker_init(&engine.worker, step, &engine.worker), 0);
+	ck_assert_int_eq(worker_init(&engine.worker, "step", step, &engine.worker), 0);
 	/* At rest for any time. */
 	ck_assert(engine_gets_on(&engine, 100, 10));
 	ck_assert(engine_gets_on(&engine, 1000, 10));
-	worker_submit(&engine.worker, &plan, &result);
+	worker_submit(&engine.worker);
 	sem_wait(&begun);
 	ck_assert(engine_gets_on(&engine, 1005, 10));
 	/* Nothing since 1005. */
