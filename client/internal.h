@@ -138,13 +138,14 @@ struct progress {
  * @given:  of the answer, to the caller
  * @again:  of the answer that comes after a restart; what @given has is skipped
  * @res:    of a request that this side ended, which @ended tells, or will end
- * @n_lost: restarts since a CQE was given out, weighted; @n_lives: their number
+ * @n_lost: restarts and refusals since a CQE was given out, weighted; @n_lives, @n_refused:
+ *          their numbers
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
  * @shown:  CQEs with MORE were given out
  * @replay: @again has not caught up with @given
  * @unsent: to be submitted to the new daemon when there is room
  * @held:   held back until hold_ns; then unsent
- * @hold_ns: stays when it is let go; 0: was not held back
+ * @resent: to another daemon than the first
  * @doomed: its answer is another one now: swallow it, then end with @res
  */
 struct request {
@@ -162,6 +163,7 @@ struct request {
 	uint8_t opcode;
 	uint8_t n_lost;
 	uint8_t n_lives;
+	uint8_t n_refused;
 	bool used;
 	bool ended;
 	bool keep;
@@ -170,6 +172,7 @@ struct request {
 	bool replay;
 	bool unsent;
 	bool held;
+	bool resent;
 	bool doomed;
 	uint64_t hold_ns;
 	uint64_t deadline_ns;
@@ -410,6 +413,9 @@ void reopen_forget(struct kvc_ring *r, bool tell);
 int ring_reopen(struct kvc_ring *r);
 /* Submit what waits for it, as far as there is room and it is not held back. */
 void ring_pump(struct kvc_ring *r);
+/* @q's final CQE, r->cqe, says that a limit refused it. Return: true if it will be submitted
+ * once more, because what had run before the restart may run after it. */
+bool ring_refused(struct kvc_ring *r, struct request *q);
 /* The event loop has seen that something held back may be let go. */
 void ring_clear_alarm(struct kvc_ring *r);
 /* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.

@@ -29,14 +29,21 @@
  *
  * What counts against a request: little where a daemon dies soon anyhow; much where it
  * lived until this one was let go.
+ *
+ * To a daemon that has just come all that comes back is new at once, so limits on what
+ * waits may refuse what ran before. It is tried again, soon first, since what runs waits no
+ * more; and not for ever, since a limit may have been lowered.
  */
-#define MAX_LOST   250
-#define LOST_SOON  1
-#define LOST_LATE  8
-#define LOST_HELD  25
-#define SOON_NS    3000000000u
-#define QUICK_LOST 3
-#define MAX_DOUBLE 2
+#define MAX_LOST           250
+#define LOST_SOON          1
+#define LOST_LATE          8
+#define LOST_HELD          25
+#define REFUSED            1
+#define SOON_NS            3000000000u
+#define QUICK_LOST         3
+#define MAX_DOUBLE         2
+#define REFUSED_NS         10000000u
+#define MAX_REFUSED_DOUBLE 7
 
 #define HASH_PRIME 0x100000001b3u
 
@@ -146,6 +153,7 @@ bool ring_progress(struct kvc_ring *r, struct request *q)
 	q->shown = true;
 	q->n_lost = 0;
 	q->n_lives = 0;
+	q->n_refused = 0;
 	return true;
 }
 
@@ -162,15 +170,24 @@ static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 	request_end(r, cancel, found ? 1 : -ENOENT);
 }
 
+static void add_cost(struct request *q, unsigned cost)
+{
+	q->n_lost =
+		(uint8_t)(q->n_lost + cost > MAX_LOST ? MAX_LOST + 1 : q->n_lost + cost);
+}
+
+/* Is it held back when it is submitted again? A NOP harms nobody. */
+static bool is_suspect(const struct request *q)
+{
+	return q->n_lives >= QUICK_LOST && q->opcode != KVD_OP_NOP;
+}
+
 /* It was submitted @lived_ns or less before the daemon died. */
 static void count_loss(struct request *q, uint64_t lived_ns)
 {
-	unsigned cost = lived_ns < SOON_NS ? LOST_SOON
-			: q->hold_ns       ? LOST_HELD
-					   : LOST_LATE;
-
-	q->n_lost =
-		(uint8_t)(q->n_lost + cost > MAX_LOST ? MAX_LOST + 1 : q->n_lost + cost);
+	add_cost(q, lived_ns < SOON_NS ? LOST_SOON
+		    : is_suspect(q)    ? LOST_HELD
+				       : LOST_LATE);
 	/* What kills comes as far as before; a long answer in a short life does not. */
 	if (q->replay && q->again.n_tokens > 0)
 		q->n_lives = 0;
@@ -178,19 +195,26 @@ static void count_loss(struct request *q, uint64_t lived_ns)
 		q->n_lives++;
 }
 
-/* Until when it has to wait; 0: not at all. A NOP harms nobody. */
+/* @pause and up to half of it more, another one for each request and time. */
+static uint64_t spread(const struct request *q, uint64_t pause)
+{
+	uint64_t n = (uint64_t)q->n_lives + q->n_refused;
+
+	return pause +
+	       (pause >> 17) *
+		       ((q->wire.user_data * HASH_PRIME >> 16 ^ n * 0x9e37u) & 0xffff);
+}
+
+/* Until when it has to wait; 0: not at all. */
 static uint64_t hold_until(const struct kvc_ring *r, const struct request *q,
 			   uint64_t now)
 {
-	unsigned n = q->n_lives < QUICK_LOST ? 0 : q->n_lives - QUICK_LOST;
-	uint64_t pause, more;
+	unsigned n;
 
-	if (q->n_lives < QUICK_LOST || q->opcode == KVD_OP_NOP)
+	if (!is_suspect(q))
 		return 0;
-	pause = r->client->pause_ns << (n < MAX_DOUBLE ? n : MAX_DOUBLE);
-	/* Up to half of it, another one for each request and life. */
-	more = (q->wire.user_data * HASH_PRIME >> 16 ^ q->n_lives * 0x9e37u) & 0xffff;
-	return now + pause + (pause >> 17) * more;
+	n = q->n_lives - QUICK_LOST;
+	return now + spread(q, r->client->pause_ns << (n < MAX_DOUBLE ? n : MAX_DOUBLE));
 }
 
 /* May it be submitted again? Return: 0, or with what to end it. */
@@ -222,6 +246,7 @@ static void carry_over(struct kvc_ring *r, const struct ring_client *from,
 {
 	if (q->in_len)
 		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
+	q->resent = true;
 	q->again = (struct progress){0};
 	q->replay = q->given.n_tokens || q->given.n_bytes;
 }
@@ -334,6 +359,40 @@ void ring_pump(struct kvc_ring *r)
 	}
 	if (sent)
 		ring_client_kick(&r->ring);
+}
+
+/* Has the caller a CANCEL under way that names it? */
+static bool is_cancelled(const struct kvc_ring *r, const struct request *q)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->n_reqs; i++)
+		if (r->reqs[i].used && !r->reqs[i].ended &&
+		    r->reqs[i].opcode == KVD_OP_CANCEL &&
+		    r->reqs[i].wire.arg == q->wire.user_data)
+			return true;
+	return false;
+}
+
+bool ring_refused(struct kvc_ring *r, struct request *q)
+{
+	bool begun = q->replay ? q->again.n_tokens || q->again.n_bytes : q->shown;
+	unsigned n = q->n_refused;
+
+	if ((r->cqe.res != KVD_E_QUOTA && r->cqe.res != KVD_E_BUSY) || !q->resent ||
+	    q->doomed || begun || q->n_lost + REFUSED > MAX_LOST || is_cancelled(r, q))
+		return false;
+	add_cost(q, REFUSED);
+	if (q->n_refused < UINT8_MAX)
+		q->n_refused++;
+	q->hold_ns =
+		clock_ns() +
+		spread(q, (uint64_t)REFUSED_NS
+				  << (n < MAX_REFUSED_DOUBLE ? n : MAX_REFUSED_DOUBLE));
+	q->held = true;
+	r->n_held++;
+	r->hold_ns = 0;
+	return true;
 }
 
 static void submit_again(struct kvc_ring *r, const struct ring_client *from,

@@ -298,7 +298,8 @@ static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *s
 	q->replay = false;
 	q->n_lost = 0;
 	q->n_lives = 0;
-	q->hold_ns = 0;
+	q->n_refused = 0;
+	q->resent = false;
 	q->deadline_ns = 0;
 	q->given = (struct progress){0};
 	return q;

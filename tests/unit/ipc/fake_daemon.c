@@ -62,6 +62,7 @@ struct conn {
 static uint64_t generation = 7;
 static volatile sig_atomic_t restarting;
 static enum fake_restart how;
+static const struct fake_daemon *options;
 static bool away;
 
 static struct conn conns[MAX_CONNS];
@@ -288,6 +289,17 @@ static void end_job(struct fake_ring *r, struct job *j, int res, uint64_t detail
 	*j = r->jobs[--r->n_jobs];
 }
 
+/* Is there no place for one more? */
+static bool is_refused(const struct fake_ring *r)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < r->n_jobs; i++)
+		n += r->jobs[i].n_tokens == 0;
+	return (options->refuses && generation > 7) ||
+	       (options->max_waiting && n >= options->max_waiting);
+}
+
 static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 {
 	struct job *j = &r->jobs[r->n_jobs];
@@ -305,6 +317,11 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 		       sqe->params_len);
 	if (sqe_parse_gen_params(params, sqe->params_len, &p, stops) < 0) {
 		finish(r, sqe->user_data, -EINVAL, 0, KVD_FINISH_ERROR, 0);
+		return;
+	}
+	if (is_refused(r)) {
+		finish(r, sqe->user_data, KVD_E_QUOTA, options->max_waiting,
+		       KVD_FINISH_ERROR, 0);
 		return;
 	}
 	memset(j, 0, sizeof(*j));
@@ -689,6 +706,7 @@ void fake_daemon_start(struct fake_daemon *d)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		n_conns = 0;
 		how = d->restart;
+		options = d;
 		signal(SIGUSR1, on_usr1);
 		serve(d, listener);
 		_exit(0);

@@ -41,6 +41,8 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
  * @restart:      how
  * @mute:         no answer to STATS before the first restart
  * @stop_at_open: after a restart it stops itself (SIGSTOP) before it opens a ring
+ * @max_waiting:  a GENERATE more without a token is refused (KVD_E_QUOTA); 0: any number
+ * @refuses:      after a restart every GENERATE is refused so
  * @new_model:    the fingerprint changes with each restart
  * @spin_ns:      watch the rings so long before sleeping
  */
@@ -54,6 +56,8 @@ struct fake_daemon {
 	bool mute;
 	bool stop_at_open;
 	enum fake_restart restart;
+	uint32_t max_waiting;
+	bool refuses;
 	bool new_model;
 	uint64_t spin_ns;
 };
