@@ -111,8 +111,10 @@ START_TEST(opening_again_has_its_limit)
 	struct kvc_ring *ring;
 
 	start_with((struct fake_daemon){.restart = way(_i), .stop_at_open = true},
-		   500000000, 200000000);
+		   500000000, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	/* Only now: a busy machine may take its time to connect. */
+	client->timeout_ns = 200000000;
 	p.fd = kvc_ring_event_fd(ring);
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
