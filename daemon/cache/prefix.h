@@ -366,6 +366,8 @@ int prefix_release(struct prefix_index *index, uint32_t id);
  * @id: its last block, indexed
  * @tree: also everything that goes on from there; else no full block does, or it is kept
  * @ret_result: counts, of the blocks that no other prefix has
+ *
+ * The open blocks right after it go in any case: below a public block those of all domains.
  */
 void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
 			struct prefix_flush_result *ret_result);

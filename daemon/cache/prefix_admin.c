@@ -196,17 +196,14 @@ void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *re
 	flush(index, &(struct flush){.all = true, .below = BLOCK_NONE}, ret_result);
 }
 
-/* The open blocks after @id are the odd ends of the same prefix. */
+/* The open blocks after @id are the odd ends of the same prefix, of whatever domain. */
 static void flush_open(struct prefix_index *index, uint32_t id,
 		       struct prefix_flush_result *result)
 {
-	uint32_t domain = block_pool_get(index->pool, id)->domain;
-
 	for (uint32_t i = 0; i < index->pool->n_blocks; i++) {
 		const struct block *b = block_pool_get(index->pool, i);
 
-		if (b->indexed && b->domain == domain && index->nodes[i].parent == id &&
-		    node_is_open(index, i))
+		if (b->indexed && index->nodes[i].parent == id && node_is_open(index, i))
 			flush_block(index, i, result);
 	}
 }

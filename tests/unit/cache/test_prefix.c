@@ -502,6 +502,43 @@ START_TEST(public_prefix_is_shared)
 }
 END_TEST
 
+/* The odd ends that others have below it do not keep it. */
+START_TEST(flush_of_a_public_chain)
+{
+	struct prefix_flush_result r;
+	struct holder a, b, c;
+	struct fixture f;
+	uint32_t end;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f, &b, 2, 2, "");
+	holder_init(&f, &c, 3, 3, "");
+	b.chain.reads_public = true;
+	c.chain.reads_public = true;
+	holder_fill(&f, &a, 2);
+	end = a.table.ids[1];
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), 0);
+	ck_assert_int_eq(prefix_release(&f.index, end), 0);
+	holder_deinit(&f, &a);
+	ck_assert_uint_eq(holder_fill(&f, &b, 2), 2);
+	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
+	ck_assert_uint_eq(holder_fill(&f, &c, 2), 2);
+	ck_assert_int_eq(holder_open(&f, &c, 3), 0);
+	ck_assert_uint_eq(f.index.nodes[end].n_children, 2);
+	holder_deinit(&f, &b);
+	/* c still reads all but b's end */
+	prefix_flush_chain(&f.index, end, false, &r);
+	ck_assert_uint_eq(r.flushed, 1);
+	ck_assert_uint_eq(r.kept_active, 3);
+	ck_assert_uint_eq(f.index.n_nodes, 0);
+	ck_assert_uint_eq(f.index.n_public, 0);
+	holder_deinit(&f, &c);
+	ck_assert_uint_eq(f.pool.n_free, 32);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(flush_of_one_chain)
 {
 	struct prefix_flush_result r;
@@ -686,6 +723,7 @@ int main(void)
 	tcase_add_test(tc, open_blocks_come_and_go);
 	tcase_add_test(tc, flush_leaves_readers_alone);
 	tcase_add_test(tc, public_prefix_is_shared);
+	tcase_add_test(tc, flush_of_a_public_chain);
 	tcase_add_test(tc, flush_of_one_chain);
 	tcase_add_test(tc, table_truncates_and_copies);
 	tcase_add_loop_test(tc, random_against_contents, 0, 20);
