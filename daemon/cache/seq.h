@@ -27,7 +27,9 @@
 
 /**
  * struct seq_table - see above
- * @offered: number of the open block of which others may copy rows, plus 1; 0: none was
+ * @offered: number of the open block of which others may copy rows, plus 1; 0: none was.
+ *	Of one that is not in the index any more none are offered again. While its rows are
+ *	yet to be copied it speaks of the block that they come from
  */
 struct seq_table {
 	uint32_t *ids;

@@ -94,7 +94,7 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 
 	assert(r && r->planned == plan->step && r->n_computed == e->pos0);
 	r->n_computed += e->n_rows;
-	fork_release(sched, r);
+	fork_copied(sched, r);
 	/* what a cancelled request has computed is as good as any, but for what led to logits
 	 * that are no numbers: others shall compute that for themselves */
 	if (!r->uncached && finite)

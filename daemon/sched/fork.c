@@ -32,9 +32,13 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 	}
 	child->table.n_published =
 		from->n_published < n_full ? from->n_published : n_full;
-	/* what a flush took from the parent, the child must not publish either */
-	child->table.offered = from->n_published < n_full ? from->offered : 0;
 	child->cow = n_rows % bt;
+	/* what a flush took from the parent, the child must not publish either; of a block
+	 * to be copied that shows when the copy is there: fork_copied() */
+	if (from->n_published < n_full || (child->cow && from->n_published == n_full))
+		child->table.offered = from->offered;
+	else if (child->cow)
+		child->table.offered = n_full + 1;
 	child->n_computed = n_rows;
 	child->n_cached = n_rows;
 	child->started_ns = child->arrived_ns;
@@ -80,6 +84,14 @@ void fork_recompute(struct sched *sched, struct request *request)
 	policy_charge(request);
 	request->n_computed = n * sched->config.block_tokens;
 	request->n_cached = request->n_computed;
+}
+
+void fork_copied(struct sched *sched, struct request *request)
+{
+	if (request->cow_src != BLOCK_NONE &&
+	    block_pool_get(sched->pool, request->cow_src)->indexed)
+		request->table.offered = 0;
+	fork_release(sched, request);
 }
 
 void fork_release(struct sched *sched, struct request *request)

@@ -326,6 +326,10 @@ void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *requ
 /* No block for a copy: computes the rows again instead. */
 void fork_recompute(struct sched *sched, struct request *request);
 
+/* The step has ended. A copy of rows that a flush took meanwhile, or before a fork, is not
+ * offered: what the table says of them stays. Any other is the request's own. */
+void fork_copied(struct sched *sched, struct request *request);
+
 /* The copy is made, or will not be: lets go of the source. */
 void fork_release(struct sched *sched, struct request *request);
 

@@ -187,6 +187,7 @@ static void adopt_rows(struct sched *sched, struct plan *plan, struct request *r
 	taken = take_block(sched, plan, r);
 	assert(taken); /* one is available, and r->user may have it */
 	fork_plan_copy(sched, plan, r, src);
+	r->table.offered = n + 1;
 	r->n_computed += n_rows;
 	/* finding one's own rows after a preemption saves work but is no hit */
 	if (r->preempted) {

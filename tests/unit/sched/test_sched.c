@@ -564,6 +564,98 @@ START_TEST(flushed_rows_stay_away)
 }
 END_TEST
 
+/* Rows that a new request finds of 8 tokens of text 0. */
+static uint32_t rows_found(struct fixture *f)
+{
+	struct request_desc d = desc(f, 8, 0);
+	uint32_t n;
+
+	add(f, &d);
+	n = 8 - plan(f, 7);
+	complete(f);
+	sched_clear_events(f->sched);
+	return n;
+}
+
+static void run_out(struct fixture *f)
+{
+	while (plan(f, 7)) {
+		complete(f);
+		sched_clear_events(f->sched);
+	}
+	sched_clear_events(f->sched);
+}
+
+/* A fork copies rows that its parent offered: when a flush takes them before the fork, before
+ * the copy or while it is made, the fork does not bring them back. Else they are its own. */
+START_TEST(a_fork_does_not_bring_flushed_rows_back)
+{
+	enum { NEVER, BEFORE_FORK, BEFORE_PLAN, IN_FLIGHT, N_TIMES };
+	struct request_desc d, branch = {.kind = REQUEST_GENERATE, .max_tokens = 4};
+	struct prefix_flush_result flushed;
+	struct fixture f;
+	uint32_t first, child;
+
+	/* the parent's block is open, or full when the fork takes some rows of it */
+	for (uint32_t n = 5; n <= 20; n += 15) {
+		for (int when = 0; when < N_TIMES; when++) {
+			setup_copying(&f, 16, 8, 64, 100);
+			d = desc(&f, n, 0);
+			d.max_tokens = 20;
+			first = add(&f, &d);
+			plan(&f, 7);
+			complete(&f);
+			sched_clear_events(f.sched);
+			if (when == BEFORE_FORK)
+				prefix_flush_all(&f.index, &flushed);
+			branch.cookie = 1;
+			ck_assert_int_eq(
+				sched_fork(f.sched, first, 5, &branch, 0, &child, NULL),
+				0);
+			if (when == BEFORE_PLAN)
+				prefix_flush_all(&f.index, &flushed);
+			plan(&f, 7);
+			ck_assert_uint_eq(f.plan.n_copies, 1);
+			if (when == IN_FLIGHT)
+				prefix_flush_all(&f.index, &flushed);
+			complete(&f);
+			sched_clear_events(f.sched);
+			run_out(&f);
+			ck_assert_uint_eq(rows_found(&f),
+					  when == NEVER ? n == 5 ? 5 : 7 : 0);
+			teardown(&f);
+		}
+	}
+}
+END_TEST
+
+/* So does a request that copies rows which it has found. */
+START_TEST(copied_rows_are_flushed_with_their_source)
+{
+	struct prefix_flush_result flushed;
+	struct request_desc d;
+	struct fixture f;
+
+	for (int flush = 0; flush < 2; flush++) {
+		setup_copying(&f, 16, 8, 64, 100);
+		ck_assert_uint_eq(rows_found(&f), 0);
+		d = desc(&f, 6, 0);
+		d.max_tokens = 3;
+		f.tokens[5] = 99;
+		add(&f, &d);
+		ck_assert_uint_eq(plan(&f, 7), 1);
+		ck_assert_uint_eq(f.plan.n_copies, 1);
+		if (flush)
+			prefix_flush_all(&f.index, &flushed);
+		complete(&f);
+		sched_clear_events(f.sched);
+		ck_assert_uint_eq(f.index.n_nodes, flush ? 0 : 2);
+		run_out(&f);
+		teardown(&f);
+	}
+}
+END_TEST
+
 START_TEST(other_domain_gets_zeroed_blocks)
 {
 	struct request_desc d;
@@ -628,6 +720,8 @@ int main(void)
 	tcase_add_test(tc, pins_cannot_hang_a_request);
 	tcase_add_test(tc, a_fork_takes_no_rows_that_are_being_copied);
 	tcase_add_test(tc, flushed_rows_stay_away);
+	tcase_add_test(tc, a_fork_does_not_bring_flushed_rows_back);
+	tcase_add_test(tc, copied_rows_are_flushed_with_their_source);
 	tcase_add_test(tc, other_domain_gets_zeroed_blocks);
 	tcase_add_test(tc, ids_are_not_reused_at_once);
 	suite_add_tcase(suite, tc);
