@@ -422,7 +422,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, cpu.affinity),
 		.default_text = "",
 		.help = "CPUs for the computing threads, such as 0-3,6, one for each thread;\n"
-			"empty: any.",
+			"empty: any. In kvd.service it takes the drop-in 50-affinity.conf.",
 	},
 	{
 		.name = "huge_pages",
