@@ -3,20 +3,25 @@
  * Preloaded into kvd or a client: allocations fail, wherever they are made.
  *
  *   KVD_FAILALLOC=N[+]     the N-th fails; with + all later ones do, too; 0: none
+ *   KVD_FAILALLOC_BEGIN    set: counting begins before main(), also failcall's, for a
+ *                          program that does not say where
  *   KVD_FAILALLOC_REPORT   file that gets "SEEN FAILED LIVE WHERE" at the exit, and with
  *                          N = 0 the numbers of the first three calls of each place
  *
  * Counting begins when the program calls prctl(PR_SET_DUMPABLE), which kvd does first of
  * all. LIVE is how many allocations made by the program itself or by libkvclient, not by
  * other libraries, were not freed; WHERE is the image and the offset that asked for the
- * first one to fail, for addr2line. Not for builds with sanitizers, which bring an allocator
+ * first one to fail, for addr2line. Looking up users and groups is left alone: without
+ * memory the C library crashes there. Not for builds with sanitizers, which bring an allocator
  * of their own. Any thread.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <grp.h>
 #include <link.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,6 +47,7 @@ static size_t n_images;
 
 static unsigned long nth, n_seen, n_failed;
 static bool all, armed;
+static __thread bool spared;
 static uintptr_t first_site;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -101,7 +107,7 @@ static bool fails(const void *site)
 {
 	unsigned long i;
 
-	if (!__atomic_load_n(&armed, __ATOMIC_ACQUIRE))
+	if (spared || !__atomic_load_n(&armed, __ATOMIC_ACQUIRE))
 		return false;
 	i = __atomic_add_fetch(&n_seen, 1, __ATOMIC_RELAXED);
 	if (!nth)
@@ -233,6 +239,22 @@ int prctl(int option, ...)
 	return (int)syscall(SYS_prctl, option, args[0], args[1], args[2], args[3]);
 }
 
+#define LOOK_UP(type, name, arg_type)                                                    \
+	type *name(arg_type key)                                                         \
+	{                                                                                \
+		type *(*real)(arg_type), *found;                                         \
+                                                                                         \
+		spared = true;                                                           \
+		*(void **)&real = dlsym(RTLD_NEXT, #name);                               \
+		found = real(key);                                                       \
+		spared = false;                                                          \
+		return found;                                                            \
+	}
+
+LOOK_UP(struct passwd, getpwuid, uid_t)
+LOOK_UP(struct passwd, getpwnam, const char *)
+LOOK_UP(struct group, getgrgid, gid_t)
+
 static __attribute__((constructor)) void begin(void)
 {
 	const char *text = getenv("KVD_FAILALLOC");
@@ -241,6 +263,8 @@ static __attribute__((constructor)) void begin(void)
 	dl_iterate_phdr(add_image, NULL);
 	nth = text ? strtoul(text, &end, 10) : 0;
 	all = text && *end == '+';
+	if (getenv("KVD_FAILALLOC_BEGIN"))
+		(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
 
 static __attribute__((destructor)) void report(void)

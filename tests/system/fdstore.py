@@ -136,8 +136,10 @@ class Manager:
         script = (f"exec {moves}; exec {closes}; " if moves else "") + \
             'export LISTEN_PID=$$; exec "$@"'
         env = {**os.environ, **(env or {}), "NOTIFY_SOCKET": self.path,
-               "FDSTORE": str(self.maximum), "LISTEN_FDS": str(len(entries)),
-               "LISTEN_FDNAMES": ":".join(name for name, _ in entries)}
+               "FDSTORE": str(self.maximum)}
+        if entries:
+            env.update(LISTEN_FDS=str(len(entries)),
+                       LISTEN_FDNAMES=":".join(name for name, _ in entries))
         try:
             return subprocess.Popen(["bash", "-c", script, "bash", *command], env=env,
                                     pass_fds=copies, **options)

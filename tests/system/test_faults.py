@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Each system call and each allocation fails, once and for ever, in kvd and in a client.
+"""Each system call and each allocation fails, once and for ever, in kvd, a client and kvctl.
 
-What is looked at: start, handshake, one request of each kind, stop. Nothing may crash,
-hang or leak; what fails is named, in one entry of the log or in the client's message; what
+What is looked at: start, also a warm one with pool and image handed over, handshake, one
+request of each kind, stop; and the verbs of kvctl. Nothing may crash, hang or leak; what fails is named, in one entry of the log or in the client's message; what
 still succeeds gives the right answer; after a fault that passes all is as before.
 
 By default a sample: each kind of call and each place that allocates, then as many more as
@@ -11,6 +11,7 @@ the time allows (KVD_TEST_SECONDS each part), by a seed that is printed (KVD_FAU
 KVD_FAULTS=all tries them all; KVD_FAULTS=WHAT one, as it is printed when it fails.
 """
 import errno
+import json
 import os
 import random
 import re
@@ -20,8 +21,9 @@ import sys
 import tempfile
 import time
 
+import fdstore
 import kvdtest
-from kvdtest import BUILD, KVD, SANITIZED, Skip, equal, limit, until
+from kvdtest import BUILD, KVD, KVCTL, SANITIZED, Skip, equal, limit, until
 import tinygguf
 
 FAILCALL = os.path.join(BUILD, "tests", "system", "failcall")
@@ -54,6 +56,7 @@ ERRORS = {
     "open": "EMFILE EACCES ENOMEM",
     "newfstatat": "EIO ENOMEM EACCES",
     "fstat": "EIO ENOMEM",
+    "access": "EACCES EIO",
     "getdents64": "EIO ENOMEM",
     "lseek": "EINVAL",
     "mmap": "ENOMEM EPERM",
@@ -140,6 +143,7 @@ class Bench:
         self.process = None
         self.baseline = None
         self.n_fds = None
+        self.spawn = subprocess.Popen
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -168,7 +172,7 @@ class Bench:
             if os.path.lexists(self.path(name)):
                 os.unlink(self.path(name))
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(
+            self.process = self.spawn(
                 [*prefix, KVD, "--config", self.path("kvd.conf"), "-o",
                  f"daemon.socket={self.path('kvd.sock')}", "-o",
                  f"model.path={self.path('tiny.gguf')}", "-o", "cpu.threads=2"],
@@ -240,7 +244,7 @@ class Bench:
         until(lambda: self.fds() == self.fds_at_rest(), PATIENCE, "descriptors at rest")
         equal(self.stop(), 0, "exit status")
         equal(TROUBLE.findall(self.log()), [], "entries of trouble")
-        return self.read_report()
+        return self.read_report() if prefix or env else []
 
     def fds_at_rest(self):
         if self.n_fds is None:
@@ -301,6 +305,65 @@ class Bench:
         print(f"# {what}: {why}", flush=True)
         for line in self.log().splitlines()[-8:]:
             print(f"#     {line[:300]}")
+
+
+class WarmBench(Bench):
+    """The same under a service manager, in whose store a former daemon left its cache."""
+
+    def __init__(self, backend):
+        super().__init__(backend)
+        self.primed = True
+        self.hurried = False
+        self.manager = fdstore.Manager(self.folder)
+        self.spawn = lambda command, env, **more: self.manager.spawn(command, env=env, **more)
+
+    def __exit__(self, *_):
+        self.kill()
+        self.manager.close()
+        self.temporary.cleanup()
+
+    def start(self, prefix=(), env=None):
+        self.hurried = False
+        status = super().start(prefix, env)
+        return 1 if self.hurried and status == -signal.SIGTERM else status
+
+    def serves(self):
+        """A service that cannot start says so, and pauses before it ends."""
+        if not re.search(r"^kvd: error: ", self.log(), re.M) or "notice: serving " in self.log():
+            return super().serves()
+        time.sleep(0.02)
+        if not self.hurried:
+            self.process.send_signal(signal.SIGTERM)
+        self.hurried = True
+        return False
+
+    def learn(self, prefix=(), env=None):
+        """Return: the report of a start with an empty store, and of a warm one."""
+        self.manager.empty()
+        cold = super().learn(prefix, env)
+        warm = super().learn(prefix, env)
+        assert ": warm start" in self.log(), "the start was not warm"
+        return cold, warm
+
+    def trial(self, prefix, env, once, keeps_fds=True):
+        """The same, and what became of the cache."""
+        if not self.primed:
+            self.manager.empty()
+            equal(self.start(), None, "exit status of a first daemon")
+            self.check_call(*self.call(), spotless=True)
+            equal((self.stop(), self.manager.names()), (0, ["kvimage", "kvpool"]),
+                  "what it leaves")
+        self.primed = False
+        result = super().trial(prefix, env, once, keeps_fds)
+        if result != "served":
+            return result
+        if ": warm start" in self.log():
+            self.primed = self.manager.names() == ["kvimage", "kvpool"]
+            return "warm"
+        # The word itself may be what was lost.
+        if not re.search("the cache (of|will)", self.log()) and "write@file" not in str(prefix):
+            raise Fault("the cache is lost without a word")
+        return "cold"
 
 
 def choose(groups, seconds):
@@ -370,25 +433,30 @@ def need_failcall(bench):
         raise Skip(f"no notifications of seccomp here: {probe.stdout.decode().strip()}")
 
 
+def fail_calls_of(bench, census, time_s):
+    """Trials of the daemon with each of these calls."""
+    groups = call_groups(census)
+    results, problems = [], []
+    for what in choose(groups, time_s):
+        try:
+            result = bench.trial(as_prefix(bench, what), None, "+" not in what,
+                                 not what.startswith("close"))
+            if bench.read_report()[0].split()[1] == "0":
+                result = "not reached"
+            results.append(result)
+        except AssertionError as why:
+            bench.failed(what, why)
+            results.append("wrong")
+            problems.append(what)
+        finally:
+            bench.kill()
+    conclude(results, sum(map(len, groups)), problems)
+
+
 def fail_calls(backend):
     with Bench(backend) as bench:
         need_failcall(bench)
-        groups = call_groups(bench.learn([FAILCALL, bench.report, "census"]))
-        results, problems = [], []
-        for what in choose(groups, seconds()):
-            try:
-                result = bench.trial(as_prefix(bench, what), None, "+" not in what,
-                                     not what.startswith("close"))
-                if bench.read_report()[0].split()[1] == "0":
-                    result = "not reached"
-                results.append(result)
-            except AssertionError as why:
-                bench.failed(what, why)
-                results.append("wrong")
-                problems.append(what)
-            finally:
-                bench.kill()
-        conclude(results, sum(map(len, groups)), problems)
+        fail_calls_of(bench, bench.learn([FAILCALL, bench.report, "census"]), seconds())
 
 
 @limit(3600)
@@ -451,32 +519,36 @@ def need_failalloc():
 def note_alloc(bench, results, result, problems, what):
     """The shim's own report: nothing that the program allocated is left."""
     _, n_failed, n_live, where = bench.read_report()[0].split()
-    if result == "served" and int(n_live):
+    if result in ("served", "warm", "cold") and int(n_live):
         raise Fault(f"{n_live} allocations are left, where {where} failed")
     results.append("not reached" if n_failed == "0" else result)
+
+
+def fail_allocations(bench, report, time_s):
+    """Trials of the daemon with each allocation that is reported."""
+    equal(report[0].split()[2], "0", "allocations left without a fault")
+    groups = alloc_groups(report)
+    results, problems = [], []
+    for what in choose(groups, time_s):
+        try:
+            result = bench.trial((), alloc_env(bench, what), "+" not in what)
+            note_alloc(bench, results, result, problems, what)
+        except AssertionError as why:
+            bench.kill()
+            where = " ".join(bench.read_report()) if os.path.exists(bench.report) else "?"
+            bench.failed(f"allocation {what} ({where})", why)
+            results.append("wrong")
+            problems.append(what)
+        finally:
+            bench.kill()
+    conclude(results, sum(map(len, groups)), problems)
 
 
 @limit(3600)
 def test_each_allocation_of_the_daemon():
     need_failalloc()
     with Bench("epoll") as bench:
-        report = bench.learn(env=alloc_env(bench, "0"))
-        equal(report[0].split()[2], "0", "allocations left without a fault")
-        groups = alloc_groups(report)
-        results, problems = [], []
-        for what in choose(groups, 2 * seconds()):
-            try:
-                result = bench.trial((), alloc_env(bench, what), "+" not in what)
-                note_alloc(bench, results, result, problems, what)
-            except AssertionError as why:
-                bench.kill()
-                where = " ".join(bench.read_report()) if os.path.exists(bench.report) else "?"
-                bench.failed(f"allocation {what} ({where})", why)
-                results.append("wrong")
-                problems.append(what)
-            finally:
-                bench.kill()
-        conclude(results, sum(map(len, groups)), problems)
+        fail_allocations(bench, bench.learn(env=alloc_env(bench, "0")), 2 * seconds())
 
 
 @limit(3600)
@@ -501,6 +573,145 @@ def test_each_allocation_of_a_client():
         bench.check_call(*bench.call(), spotless=True)
         equal(bench.stop(), 0, "exit status of the daemon")
         conclude(results, sum(map(len, groups)), problems)
+
+
+def few_seconds():
+    """For what shares most of its code with the parts above."""
+    return kvdtest.seconds(5 if SANITIZED else 1)
+
+
+@limit(3600)
+def test_each_call_of_a_warm_start():
+    """Those that a start makes only, or more often, when a cache is handed to it."""
+    with WarmBench("epoll") as bench:
+        need_failcall(bench)
+        cold, warm = bench.learn([FAILCALL, bench.report, "census"])
+        often = dict(line.split() for line in cold)
+        fail_calls_of(bench, [line for line in warm
+                              if int(line.split()[1]) > int(often.get(line.split()[0], 0))],
+                      few_seconds())
+
+
+@limit(3600)
+def test_each_allocation_of_a_warm_start():
+    need_failalloc()
+    with WarmBench("epoll") as bench:
+        _, report = bench.learn(env=alloc_env(bench, "0"))
+        # Only the first of each place: a start asks for much, and mostly as any start does.
+        fail_allocations(bench, ["0 0 " + report[0].split()[2], *report[1:]], few_seconds())
+
+
+# What its answer is, where not only its form is told in advance.
+EXACT = {"generate", "tokenize", "score"}
+VERBS = (
+    ("status",), ("stats", "--json"), ("clients", "--json"), ("top", "-b", "-n", "1", "--json"),
+    ("doctor", "--json"), ("cache", "ls", "--json"), ("cache", "quota", "--json"),
+    ("cache", "flush", "--yes", "--json"), ("generate", "--raw", "--max-tokens", "6", "abc abc"),
+    ("tokenize", "abc abcabc"), ("score", "abc abcabc"), ("latency", "--count", "3", "--json"),
+)
+
+
+def run_verb(bench, verb, prefix=(), env=None):
+    """Return: exit status, output, messages. The output is a file, so that writing fails."""
+    with open(bench.path("out"), "w+", encoding="utf-8", errors="replace") as out:
+        try:
+            done = subprocess.run([*prefix, KVCTL, "-s", bench.path("kvd.sock"), *verb],
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE,
+                                  timeout=PATIENCE, check=False,
+                                  env={**os.environ, "LD_PRELOAD": FAILALLOC,
+                                       "KVD_FAILALLOC_BEGIN": "1", **(env or {})})
+        except subprocess.TimeoutExpired:
+            raise Fault("kvctl hangs") from None
+        out.seek(0)
+        return done.returncode, out.read(), done.stderr.decode(errors="replace")
+
+
+def form(value):
+    """Of a JSON value: what stays when numbers and texts change."""
+    if isinstance(value, dict):
+        return {key: form(v) for key, v in value.items()}
+    return "list" if isinstance(value, list) else "value"
+
+
+def result_of(verb, out):
+    try:
+        return form(json.loads(out)) if "--json" in verb else \
+            out if verb[0] in EXACT else len(out.splitlines())
+    except ValueError:
+        raise Fault(f"no JSON: {out[-300:]!r}") from None
+
+
+def check_verb(verb, want, status, out, err):
+    """The right output, or a message and an exit code that stands in the manual."""
+    if status not in (0, 1, 3, 4, 5, 6, 7) or REPORT.search(err):
+        raise Fault(f"exit status {status}: {err[-300:]!r}")
+    if status == 0 and result_of(verb, out) != want:
+        raise Fault(f"wrong output: {out[-300:]!r} {err[-300:]!r}")
+    if status and not re.search(r"^kvctl: \S", err, re.M):
+        # What doctor could not do it says in its output.
+        if verb[0] != "doctor" or "fail" not in out:
+            raise Fault(f"exit status {status} without a message: {err[-300:]!r}")
+
+
+def fail_verbs(bench, groups_of, trial):
+    """Each verb with each of its faults; the daemon notices nothing."""
+    bench.learn()
+    bench.start()
+    groups, want = [], {}
+    for verb in VERBS:
+        status, out, err = run_verb(bench, verb)
+        equal((status, err), (0, ""), " ".join(verb))
+        want[verb] = result_of(verb, out)
+        name = " ".join(verb[:2])
+        groups += [[f"{name}/{what}" for what in group] for group in groups_of(verb)]
+    by_name = {" ".join(verb[:2]): verb for verb in VERBS}
+    results, problems = [], []
+    for case in choose(groups, few_seconds()):
+        name, what = case.split("/")
+        verb = by_name[name]
+        if os.path.exists(bench.report):
+            os.unlink(bench.report)
+        try:
+            status, out, err = trial(verb, what)
+            check_verb(verb, want[verb], status, out, err)
+            n = bench.read_report()[0].split()[1]
+            results.append("not reached" if n == "0" else "failed" if status else "ok")
+        except AssertionError as why:
+            bench.failed(case, why)
+            results.append("wrong")
+            problems.append(case)
+    until(lambda: bench.fds() <= bench.n_fds, PATIENCE, "descriptors of the daemon")
+    bench.check_call(*bench.call(), spotless=True)
+    equal(bench.stop(), 0, "exit status of the daemon")
+    conclude(results, sum(map(len, groups)), problems)
+
+
+@limit(3600)
+def test_each_call_of_kvctl():
+    need_failalloc()
+    with Bench("epoll") as bench:
+        need_failcall(bench)
+
+        def groups_of(verb):
+            run_verb(bench, verb, [FAILCALL, bench.report, "census"])
+            groups = call_groups(bench.read_report())
+            os.unlink(bench.report)
+            return groups
+
+        fail_verbs(bench, groups_of,
+                   lambda verb, what: run_verb(bench, verb, as_prefix(bench, what)))
+
+
+@limit(3600)
+def test_each_allocation_of_kvctl():
+    need_failalloc()
+    with Bench("epoll") as bench:
+        def groups_of(verb):
+            run_verb(bench, verb, env=alloc_env(bench, "0"))
+            return alloc_groups(bench.read_report())
+
+        fail_verbs(bench, groups_of,
+                   lambda verb, what: run_verb(bench, verb, env=alloc_env(bench, what)))
 
 
 if __name__ == "__main__":
