@@ -107,7 +107,8 @@ END_TEST
 
 START_TEST(another_answer_is_noticed)
 {
-	struct kvc_input in = kvc_text("vary 0123456789", 15);
+	const char *prompt = "vary 0123456789 0123456789 0123456789 0123456789";
+	struct kvc_input in = kvc_text(prompt, strlen(prompt));
 	struct fake_daemon models = {.restart = way(_i), .new_model = true};
 	struct got got[4] = {0};
 	struct kvc_ring *ring;
@@ -121,7 +122,9 @@ START_TEST(another_answer_is_noticed)
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[0].finals, 1);
 	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
-	ck_assert_str_eq(got[0].text, "vary 0");
+	/* How far the first daemon came is a matter of time. */
+	ck_assert_uint_ge(got[0].len, 6);
+	ck_assert_int_eq(strncmp(got[0].text, prompt, got[0].len), 0);
 	/* Of what was not given out nothing can differ. The ring is as good as new. */
 	memset(got, 0, sizeof(got));
 	kvc_prep_generate(next(ring, 0), &in, NULL);
@@ -130,7 +133,7 @@ START_TEST(another_answer_is_noticed)
 	kill(fake.pid, SIGUSR1);
 	kill(fake.pid, SIGCONT);
 	take_some(ring, got, UINT32_MAX);
-	ck_assert_int_eq(got[0].res, 5);
+	ck_assert_int_eq(got[0].res, ((int)strlen(prompt) + 2) / 3);
 	kvc_ring_close(ring);
 	finish();
 
