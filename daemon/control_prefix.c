@@ -112,7 +112,8 @@ static int pin(struct session *session, const struct proto_request *request,
 		r = prefix_release(&engine->index, block);
 		if (r)
 			session_reply_error(session, &request->hdr, r, 0,
-					    "this prefix is not pinned");
+					    r == -ENOENT ? "this prefix is not pinned"
+							 : NULL);
 		return r;
 	}
 	r = prefix_hold(&engine->index, block, ask->flags & KVD_PREFIX_PUBLIC, max);
@@ -122,6 +123,11 @@ static int pin(struct session *session, const struct proto_request *request,
 			 "or what users are guaranteed, is for requests",
 			 max, engine->pool.n_pinned);
 		session_reply_error(session, &request->hdr, KVD_E_QUOTA, max, text);
+	} else if (r == -EBUSY) {
+		session_reply_error(
+			session, &request->hdr, r, 0,
+			"the beginning of this prefix is public already, and "
+			"requests read the rest: pin it when they have ended");
 	} else if (r) {
 		session_reply_error(session, &request->hdr, r, 0, NULL);
 	}

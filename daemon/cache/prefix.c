@@ -203,9 +203,8 @@ static bool node_matches(const struct prefix_index *index, uint32_t id,
 		       (size_t)index->block_tokens * sizeof(*tokens));
 }
 
-/* Block of @tokens after the public block @parent, or first of all. */
-static uint32_t find_public(struct prefix_index *index, const int32_t *tokens,
-			    uint32_t parent)
+uint32_t node_find_public(struct prefix_index *index, const int32_t *tokens,
+			  uint32_t parent)
 {
 	const struct prefix_chain chain = {.root = index->public_root,
 					   .domain = PREFIX_DOMAIN_PUBLIC};
@@ -230,8 +229,8 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 
 	if (chain->reads_public && index->n_public &&
 	    (parent == BLOCK_NONE || node_is_public(index, parent))) {
-		uint32_t id = find_public(index, tokens + (size_t)i * index->block_tokens,
-					  parent);
+		uint32_t id = node_find_public(
+			index, tokens + (size_t)i * index->block_tokens, parent);
 
 		if (id != BLOCK_NONE)
 			return id;
@@ -308,16 +307,37 @@ static void table_remove(struct prefix_index *index, enum prefix_table table, ui
 		index->nodes[link->next].links[table].prev = link->prev;
 }
 
-void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
-		  const struct prefix_key *key)
+void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
+	       const struct prefix_key *root, const struct prefix_key *key)
 {
+	struct prefix_node *node = &index->nodes[id];
+	uint32_t from = node->parent, n_pins;
+
 	assert(!node_is_open(index, id));
+	if (parent != from) {
+		/* its pins go on to what is before it now; one more, given back below, has
+		 * that stand behind it in the order of eviction */
+		assert(from != BLOCK_NONE && parent != BLOCK_NONE);
+		assert(!block_pool_get(index->pool, id)->refs);
+		prefix_pin(index, id);
+		n_pins = block_pool_get(index->pool, id)->pins;
+		for (uint32_t i = 0; i < n_pins; i++) {
+			prefix_pin(index, parent);
+			prefix_unpin(index, from);
+		}
+	}
 	table_remove(index, PREFIX_BY_KEY, id);
 	table_remove(index, PREFIX_BY_HEAD, id);
-	index->nodes[id].root = *root;
-	index->nodes[id].key = *key;
+	node->root = *root;
+	node->key = *key;
+	node->parent = parent;
 	table_add(index, PREFIX_BY_KEY, id);
 	table_add(index, PREFIX_BY_HEAD, id);
+	if (parent != from) {
+		index->nodes[from].n_children--;
+		index->nodes[parent].n_children++;
+		prefix_unpin(index, id);
+	}
 }
 
 void node_link(struct prefix_index *index, uint32_t id)

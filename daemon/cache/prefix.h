@@ -43,7 +43,8 @@
  * looks there first, block by block, as long as all before it were public too, and goes on
  * in its own domain: what hangs below a public block belongs to who computed it, and
  * nobody else finds it. Making a prefix public moves its nodes; no byte is computed again.
- * (prefix_admin.c)
+ * Where an equal one is public it serves, and the rest of the prefix moves below it, so that
+ * no two public blocks are equal. (prefix_admin.c)
  *
  * An index with an image (image.h) writes down the full blocks that it publishes, and is
  * rebuilt from it by a later process. A block that came back is believed when it is found
@@ -345,19 +346,22 @@ void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *re
 /**
  * prefix_hold() - hold the prefix that ends at a block until prefix_release()
  * @index: index
- * @id: its last block, indexed
- * @make_public: every domain may read it from now on, also after the release
+ * @id: its last block, indexed and full
+ * @make_public: every domain may read it from now on, also after the release; if an equal
+ *	prefix is public, that one is held instead
  * @max_pinned: blocks of the pool that may be pinned in all
  *
  * Holding what is held changes nothing, but for making it public.
  *
- * Return: 0; -EDQUOT: it would pin more than @max_pinned; -ENOMEM: some of its leading
+ * Return: 0; -EDQUOT: it would pin more than @max_pinned; -EBUSY: its beginning is public in
+ * another chain, and requests read what is to follow that; -ENOMEM: some of its leading
  * blocks may have become public.
  */
 int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
 		uint32_t max_pinned);
 
-/* Return: 0; -ENOENT: nobody holds the prefix that ends there. */
+/* Of the equal public one, where that is held instead. Return: 0; -ENOENT: nobody holds it;
+ * -ENOMEM. */
 int prefix_release(struct prefix_index *index, uint32_t id);
 
 /**

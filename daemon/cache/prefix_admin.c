@@ -2,6 +2,7 @@
 /* What people do to the prefix index: pins, held and public prefixes, flushes. */
 #include "daemon/cache/prefix_node.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -18,78 +19,156 @@ void prefix_unpin(struct prefix_index *index, uint32_t id)
 		block_pool_unpin(index->pool, id);
 }
 
-/* One block, whose parent is public. */
-static int make_block_public(struct prefix_index *index, uint32_t id)
+/* One block becomes public, below @parent, which is public or none. */
+static int make_block_public(struct prefix_index *index, uint32_t id, uint32_t parent)
 {
-	uint32_t parent = index->nodes[id].parent;
 	struct prefix_key key;
 	int r;
 
-	/* nobody finds it by key, and its writer has not done with it */
-	if (node_is_open(index, id))
-		return 0;
 	r = node_key_next(index,
 			  parent == BLOCK_NONE ? &index->public_root
 					       : &index->nodes[parent].key,
 			  node_tokens(index, id), &key);
 	if (r < 0)
 		return r;
-	node_set_key(index, id, &index->public_root, &key);
+	node_move(index, id, parent, &index->public_root, &key);
 	block_pool_set_domain(index->pool, id, PREFIX_DOMAIN_PUBLIC);
 	index->n_public++;
 	node_rewrite(index, id);
 	return 0;
 }
 
-/* From the root on, since a key follows from the one before. */
-static int make_chain_public(struct prefix_index *index, uint32_t id)
+/**
+ * struct way - a chain on its way to be public
+ * @ids: [n] its blocks that are not, those near the root first
+ * @n_same: of so many an equal one is public
+ * @at: the last of those, or the public block before the chain, or BLOCK_NONE
+ */
+struct way {
+	uint32_t *ids;
+	uint32_t n;
+	uint32_t n_same;
+	uint32_t at;
+};
+
+/* Return: 0 or -ENOMEM. */
+static int way_find(struct prefix_index *index, uint32_t id, struct way *way)
 {
-	uint32_t n = 0, *ids;
+	uint32_t found;
+
+	*way = (struct way){.at = id};
+	for (; way->at != BLOCK_NONE && !node_is_public(index, way->at);
+	     way->at = index->nodes[way->at].parent)
+		way->n++;
+	way->ids = calloc((size_t)way->n + 1, sizeof(*way->ids));
+	if (!way->ids)
+		return -ENOMEM;
+	for (uint32_t i = way->n; i > 0; i--, id = index->nodes[id].parent)
+		way->ids[i - 1] = id;
+	while (way->n_same < way->n) {
+		found = node_find_public(index, node_tokens(index, way->ids[way->n_same]),
+					 way->at);
+		if (found == BLOCK_NONE)
+			break;
+		way->at = found;
+		way->n_same++;
+	}
+	return 0;
+}
+
+/* Where the chain ends when it is public. */
+static uint32_t way_end(const struct way *way)
+{
+	return way->n_same < way->n ? way->ids[way->n - 1] : way->at;
+}
+
+/* Blocks of the public chain that no pin keeps yet. */
+static uint32_t way_unpinned(const struct prefix_index *index, const struct way *way)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = way->n_same; i < way->n; i++)
+		n += !block_pool_get(index->pool, way->ids[i])->pins;
+	for (uint32_t i = way->at; i != BLOCK_NONE; i = index->nodes[i].parent)
+		n += !block_pool_get(index->pool, i)->pins;
+	return n;
+}
+
+/* The rest of the chain, from the root on, since a key follows from the one before. */
+static int way_go(struct prefix_index *index, const struct way *way)
+{
 	int r = 0;
 
-	for (uint32_t i = id; i != BLOCK_NONE && !node_is_public(index, i);
-	     i = index->nodes[i].parent)
-		n++;
-	if (!n)
-		return 0;
-	ids = calloc(n, sizeof(*ids));
-	if (!ids)
-		return -ENOMEM;
-	for (uint32_t i = n; i > 0; i--, id = index->nodes[id].parent)
-		ids[i - 1] = id;
-	for (uint32_t i = 0; i < n && !r; i++)
-		r = make_block_public(index, ids[i]);
-	free(ids);
+	for (uint32_t i = way->n_same; i < way->n && !r; i++)
+		r = make_block_public(index, way->ids[i],
+				      i == way->n_same ? way->at : way->ids[i - 1]);
 	return r;
+}
+
+static void hold(struct prefix_index *index, uint32_t id)
+{
+	if (index->nodes[id].held)
+		return;
+	index->nodes[id].held = true;
+	prefix_pin(index, id);
+	node_rewrite(index, id);
+}
+
+static void release(struct prefix_index *index, uint32_t id)
+{
+	index->nodes[id].held = false;
+	prefix_unpin(index, id);
+	node_rewrite(index, id);
 }
 
 int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
 		uint32_t max_pinned)
 {
-	uint64_t n_pinned = index->pool->n_pinned;
+	struct way way = {.at = id};
+	uint32_t end = id;
 	int r = 0;
 
-	for (uint32_t i = id; i != BLOCK_NONE; i = index->nodes[i].parent)
-		n_pinned += !block_pool_get(index->pool, i)->pins;
-	if (!index->nodes[id].held && n_pinned > max_pinned)
-		return -EDQUOT;
-	if (make_public)
-		r = make_chain_public(index, id);
-	if (!r && !index->nodes[id].held) {
-		index->nodes[id].held = true;
-		prefix_pin(index, id);
-		node_rewrite(index, id);
+	assert(!node_is_open(index, id));
+	if (make_public) {
+		r = way_find(index, id, &way);
+		end = way_end(&way);
 	}
+	/* who reads a block holds what is before it, which would be another */
+	if (!r && way.n_same && way.n_same < way.n &&
+	    block_pool_get(index->pool, way.ids[way.n_same])->refs)
+		r = -EBUSY;
+	if (!r && !index->nodes[end].held &&
+	    (uint64_t)index->pool->n_pinned + way_unpinned(index, &way) > max_pinned)
+		r = -EDQUOT;
+	if (!r)
+		r = way_go(index, &way);
+	if (!r) {
+		hold(index, end);
+		if (end != id && index->nodes[id].held)
+			release(index, id);
+	}
+	free(way.ids);
 	return r;
 }
 
 int prefix_release(struct prefix_index *index, uint32_t id)
 {
+	struct way way = {0};
+
+	/* the equal public one may have been held in its place */
+	if (!index->nodes[id].held) {
+		int r = way_find(index, id, &way);
+
+		free(way.ids);
+		if (r < 0)
+			return r;
+		if (way.n_same < way.n)
+			return -ENOENT;
+		id = way.at;
+	}
 	if (!index->nodes[id].held)
 		return -ENOENT;
-	index->nodes[id].held = false;
-	prefix_unpin(index, id);
-	node_rewrite(index, id);
+	release(index, id);
 	return 0;
 }
 
@@ -243,7 +322,7 @@ uint32_t prefix_drop(struct prefix_index *index, uint32_t id)
 	for (uint32_t i = 0; i < index->pool->n_blocks; i++)
 		if (block_pool_get(index->pool, i)->indexed && index->nodes[i].held &&
 		    index->nodes[i].mark == MARK_FLUSH)
-			(void)prefix_release(index, i);
+			release(index, i);
 	flush(index, &below, &r);
 	return r.flushed + r.kept_active + r.kept_pinned;
 }

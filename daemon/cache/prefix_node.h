@@ -15,9 +15,14 @@ int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
 /* [block_tokens] of an indexed block, the first n_rows of them set. */
 int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
 
-/* The same block is found by another key from now on. */
-void node_set_key(struct prefix_index *index, uint32_t id, const struct prefix_key *root,
-		  const struct prefix_key *key);
+/* The same block is found below @parent and by another key from now on. That is the parent it
+ * has, or nobody holds the block. */
+void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
+	       const struct prefix_key *root, const struct prefix_key *key);
+
+/* Public block of @tokens after the public block @parent, or first of all; or BLOCK_NONE. */
+uint32_t node_find_public(struct prefix_index *index, const int32_t *tokens,
+			  uint32_t parent);
 
 /* First block of the chain that a key belongs to. */
 uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key);

@@ -668,7 +668,9 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
  * the daemon. It takes KVD_FEATURE_ADMIN (-EPERM), and never more than half of the
  * pool or what users are guaranteed (KVD_E_QUOTA; detail = blocks that may be pinned).
  * PIN of what is pinned is no error; UNPIN of what is not is -ENOENT. A public prefix
- * stays public after UNPIN, until it is evicted or flushed.
+ * stays public after UNPIN, until it is evicted or flushed. Where an equal prefix is public,
+ * PIN with PUBLIC pins that one. -EBUSY: its beginning is public in that way, and requests
+ * read what follows.
  * FLUSH forgets the blocks that no other prefix has, whoever reads them; of others'
  * domains it takes KVD_FEATURE_ADMIN. -ENOENT: the prefix has gone.
  */

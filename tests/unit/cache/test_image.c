@@ -306,6 +306,41 @@ START_TEST(everything_comes_back)
 }
 END_TEST
 
+/* Two users' equal prefixes, both pinned for all: what is pinned comes back pinned. */
+START_TEST(public_twins_come_back)
+{
+	struct world a, b;
+	struct user u, v;
+	uint32_t end;
+
+	world_new(&a, 32);
+	user_ask(&a, &u, ALICE, "", true, 0, 2, 3);
+	user_ask(&a, &v, BOB, "", true, 0, 2, 5);
+	end = v.table.ids[4];
+	save_all(&a);
+	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[2], true, 30), 0);
+	ck_assert_int_eq(prefix_hold(&a.index, v.table.ids[2], true, 30), 0);
+	ck_assert_uint_eq(a.pool.n_pinned, 3);
+	for (uint32_t n = 3; n <= 5; n += 2) {
+		struct prefix_restored r = world_restart(&b, &a);
+
+		ck_assert_uint_eq(r.restored, a.index.n_nodes);
+		ck_assert_uint_eq(r.dropped, 0);
+		ck_assert_uint_eq(b.pool.n_pinned, n);
+		ck_assert_uint_eq(b.index.n_public, n);
+		ck_assert_uint_eq(visit(&b, 3000, "", true, 0, 2, 5), n);
+		ck_assert_uint_eq(b.image.n_bad, 0);
+		world_close(&b, true);
+		if (n == 5)
+			break;
+		user_leave(&a, &u);
+		user_leave(&a, &v);
+		ck_assert_int_eq(prefix_hold(&a.index, end, true, 30), 0);
+	}
+	world_close(&a, false);
+}
+END_TEST
+
 START_TEST(what_was_not_written_down_is_a_miss)
 {
 	struct world a, b;
@@ -663,6 +698,7 @@ int main(void)
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, everything_comes_back);
+	tcase_add_test(tcase, public_twins_come_back);
 	tcase_add_test(tcase, what_was_not_written_down_is_a_miss);
 	tcase_add_test(tcase, wrong_bytes_are_a_miss);
 	tcase_add_test(tcase, the_least_used_goes_first);

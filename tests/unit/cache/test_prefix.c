@@ -502,6 +502,66 @@ START_TEST(public_prefix_is_shared)
 }
 END_TEST
 
+/* Two domains computed one prefix before it was public: one of them becomes so. */
+START_TEST(equal_public_prefixes_are_one)
+{
+	struct prefix_flush_result r;
+	struct holder a, b, c;
+	struct fixture f;
+	uint32_t end, own, longer;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f, &b, 2, 2, "");
+	holder_fill(&f, &a, 3);
+	ck_assert_uint_eq(holder_fill(&f, &b, 5), 0);
+	end = a.table.ids[2];
+	own = b.table.ids[2];
+	longer = b.table.ids[4];
+	ck_assert_int_eq(prefix_hold(&f.index, own, false, 6), 0);
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 6), 0);
+	ck_assert_uint_eq(f.pool.n_pinned, 6);
+	/* the hold of b's moves to a's */
+	ck_assert_int_eq(prefix_hold(&f.index, own, true, 6), 0);
+	ck_assert_uint_eq(f.index.n_public, 3);
+	ck_assert_uint_eq(f.pool.n_pinned, 3);
+	ck_assert(f.index.nodes[end].held && !f.index.nodes[own].held);
+	ck_assert_int_eq(block_pool_get(&f.pool, own)->domain, 2);
+
+	/* what b has after it moves below a's, when nobody reads it */
+	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 32), -EBUSY);
+	ck_assert_uint_eq(f.index.n_public, 3);
+	holder_deinit(&f, &b);
+	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 4), -EDQUOT);
+	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 5), 0);
+	ck_assert_uint_eq(f.index.n_public, 5);
+	ck_assert_uint_eq(f.pool.n_pinned, 5);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	ck_assert_int_eq(block_pool_check(&f.pool), 0);
+	holder_deinit(&f, &a);
+	holder_init(&f, &c, 3, 3, "");
+	c.chain.reads_public = true;
+	ck_assert_uint_eq(holder_fill(&f, &c, 5), 5);
+	ck_assert_uint_eq(c.table.ids[2], end);
+	ck_assert_uint_eq(c.table.ids[4], longer);
+	holder_deinit(&f, &c);
+
+	/* by whatever id it is named */
+	ck_assert_int_eq(prefix_release(&f.index, longer), 0);
+	ck_assert_uint_eq(f.pool.n_pinned, 3);
+	ck_assert_int_eq(prefix_release(&f.index, own), 0);
+	ck_assert_int_eq(prefix_release(&f.index, own), -ENOENT);
+	ck_assert_uint_eq(f.pool.n_pinned, 0);
+	/* leaves first: what moved stands before what it hangs below */
+	while (prefix_evict(&f.index, 1))
+		ck_assert_int_eq(prefix_check(&f.index), 0);
+	ck_assert_uint_eq(f.pool.n_free, 32);
+	prefix_flush_all(&f.index, &r);
+	ck_assert_uint_eq(r.flushed, 0);
+	teardown(&f);
+}
+END_TEST
+
 /* The odd ends that others have below it do not keep it. */
 START_TEST(flush_of_a_public_chain)
 {
@@ -723,6 +783,7 @@ int main(void)
 	tcase_add_test(tc, open_blocks_come_and_go);
 	tcase_add_test(tc, flush_leaves_readers_alone);
 	tcase_add_test(tc, public_prefix_is_shared);
+	tcase_add_test(tc, equal_public_prefixes_are_one);
 	tcase_add_test(tc, flush_of_a_public_chain);
 	tcase_add_test(tc, flush_of_one_chain);
 	tcase_add_test(tc, table_truncates_and_copies);
