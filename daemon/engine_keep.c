@@ -24,8 +24,8 @@
 #define HUGE_BYTES  ((size_t)2 << 20)
 #define CHUNK_BYTES (8 * HUGE_BYTES)
 
-/* Blocks that are written down in one turn of the loop: a millisecond or two. */
-#define SAVE_BLOCKS 16
+/* What is summed up to be written down in one turn of the loop: half a millisecond or one. */
+#define SAVE_BYTES ((size_t)4 << 20)
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -318,8 +318,7 @@ bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
 			(unsigned long long)keep->image.n_lost);
 		keep->n_lost = keep->image.n_lost;
 	}
-	return prefix_save(index, SAVE_BLOCKS) > 0 ||
-	       spread_huge_pages(keep, index->pool);
+	return prefix_save(index, SAVE_BYTES) > 0 || spread_huge_pages(keep, index->pool);
 }
 
 void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)
@@ -327,7 +326,7 @@ void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)
 	if (!keep->store)
 		return;
 	if (index && index->image)
-		(void)prefix_save(index, UINT32_MAX);
+		(void)prefix_save(index, SIZE_MAX);
 	/* an end in good order is no crash; but who failed to take it back will again */
 	if (keep->settled)
 		engine_keep_succeed(keep);

@@ -403,11 +403,11 @@ int prefix_restore(struct prefix_index *index, struct image *image,
 /**
  * prefix_save() - write down blocks that were published
  * @index: index
- * @max_blocks: how many at most, each of which is read whole
+ * @max_bytes: how much of them is read at most; one block is in any case, whole
  *
- * Return: how many are left to be written.
+ * Return: how many blocks are left to be written.
  */
-uint32_t prefix_save(struct prefix_index *index, uint32_t max_blocks);
+uint32_t prefix_save(struct prefix_index *index, size_t max_bytes);
 
 /**
  * prefix_drop() - a block is not what it should be: it goes, with all that hang below it

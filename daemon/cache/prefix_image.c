@@ -33,15 +33,19 @@ void node_rewrite(struct prefix_index *index, uint32_t id)
 		node_record(index, id, true);
 }
 
-uint32_t prefix_save(struct prefix_index *index, uint32_t max_blocks)
+uint32_t prefix_save(struct prefix_index *index, size_t max_bytes)
 {
+	size_t each, left = max_bytes;
+
 	if (!index->image)
 		return 0;
-	while (max_blocks--) {
+	each = index->image->block_bytes;
+	for (bool first = true; first || left >= each; first = false) {
 		uint32_t id = image_take_pending(index->image);
 
 		if (id == BLOCK_NONE)
 			break;
+		left -= left < each ? left : each;
 		/* it may have gone meanwhile, or have come again, with other tokens */
 		if (block_pool_get(index->pool, id)->indexed && !node_is_open(index, id))
 			node_record(index, id, false);
