@@ -79,6 +79,7 @@ static void cpu_close(struct kv_device *dev)
 	if (!dev)
 		return;
 	threads_free(dev->threads);
+	memory_unref(dev->weights);
 	free(dev);
 }
 
@@ -274,7 +275,7 @@ static int cpu_zero_blocks(struct kv_stream *st, struct kv_pool *pool,
 static int cpu_weight_pack(struct kv_device *dev, const struct kv_weight_part *parts,
 			   uint32_t n_parts, struct kv_weight **ret_w)
 {
-	return weight_pack(dev->threads, parts, n_parts, ret_w);
+	return weight_pack(dev->threads, &dev->weights, parts, n_parts, ret_w);
 }
 
 static int cpu_table_new(struct kv_device *dev, const struct kv_weight_part *part,

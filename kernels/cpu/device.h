@@ -20,6 +20,7 @@ struct kv_device {
 	char variant[48];
 	uint64_t
 		next_id; /* of pools and batches, so that a stale one is never taken for new */
+	struct memory_chunk *weights; /* the next weight is cut from it, or NULL */
 };
 
 struct kv_pool {

@@ -6,7 +6,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE = 2 << 20 };
+enum { HUGE = 2 << 20, CHUNK = 64 << 20 };
+
+struct memory_chunk {
+	uint8_t *mem;
+	size_t size, used;
+	uint32_t n_refs;
+};
 
 static size_t round_huge(size_t size)
 {
@@ -83,4 +89,55 @@ void memory_free(void *mem, size_t size)
 		free(mem);
 	else
 		munmap(mem, round_huge(size));
+}
+
+static struct memory_chunk *chunk_new(size_t size)
+{
+	struct memory_chunk *chunk = calloc(1, sizeof(*chunk));
+
+	if (!chunk)
+		return NULL;
+	chunk->mem = memory_alloc(size);
+	if (!chunk->mem) {
+		free(chunk);
+		return NULL;
+	}
+	chunk->size = size;
+	chunk->n_refs = 1;
+	return chunk;
+}
+
+void *memory_cut(struct memory_chunk **current, size_t size,
+		 struct memory_chunk **ret_chunk)
+{
+	struct memory_chunk *chunk = *current;
+	void *mem;
+
+	if (size == 0 || size > SIZE_MAX / 2)
+		return NULL;
+	size = (size + 63) / 64 * 64;
+	if (!chunk || size > chunk->size - chunk->used) {
+		/* What would leave much of a chunk unused gets one that it fills. */
+		chunk = chunk_new(size < CHUNK / 4 ? CHUNK : size);
+		if (!chunk)
+			return NULL;
+		if (size < CHUNK / 4) {
+			memory_unref(*current);
+			*current = chunk;
+		}
+	}
+	if (chunk == *current)
+		chunk->n_refs++;
+	mem = chunk->mem + chunk->used;
+	chunk->used += size;
+	*ret_chunk = chunk;
+	return mem;
+}
+
+void memory_unref(struct memory_chunk *chunk)
+{
+	if (!chunk || --chunk->n_refs)
+		return;
+	memory_free(chunk->mem, chunk->size);
+	free(chunk);
 }

@@ -135,8 +135,8 @@ static void pack_panel(void *arg, uint32_t unit, uint32_t thread)
 	}
 }
 
-static int segment_pack(struct threads *threads, struct weight_segment *seg,
-			const struct kv_weight_part *part)
+static int segment_pack(struct threads *threads, struct memory_chunk **chunk,
+			struct weight_segment *seg, const struct kv_weight_part *part)
 {
 	const struct form_info *f = &forms[part->type];
 	struct pack_job job = {
@@ -156,7 +156,8 @@ static int segment_pack(struct threads *threads, struct weight_segment *seg,
 	if (__builtin_mul_overflow(seg->panel_bytes, (size_t)seg->n_panels,
 				   &seg->alloc_bytes))
 		return -ENOMEM;
-	seg->panels = memory_alloc(seg->alloc_bytes);
+	seg->panels = chunk ? memory_cut(chunk, seg->alloc_bytes, &seg->chunk)
+			    : memory_alloc(seg->alloc_bytes);
 	if (!seg->panels)
 		return -ENOMEM;
 	if (threads)
@@ -167,8 +168,9 @@ static int segment_pack(struct threads *threads, struct weight_segment *seg,
 	return 0;
 }
 
-int weight_pack(struct threads *threads, const struct kv_weight_part *parts,
-		uint32_t n_parts, struct kv_weight **ret_w)
+int weight_pack(struct threads *threads, struct memory_chunk **chunk,
+		const struct kv_weight_part *parts, uint32_t n_parts,
+		struct kv_weight **ret_w)
 {
 	struct kv_weight *w;
 
@@ -191,7 +193,7 @@ int weight_pack(struct threads *threads, const struct kv_weight_part *parts,
 
 		seg->col0 = w->n;
 		seg->panel0 = w->n_panels;
-		r = segment_pack(threads, seg, &parts[i]);
+		r = segment_pack(threads, chunk, seg, &parts[i]);
 		if (r < 0) {
 			weight_free(w);
 			return r;
@@ -210,8 +212,14 @@ void weight_free(struct kv_weight *w)
 {
 	if (!w)
 		return;
-	for (uint32_t i = 0; i < w->n_segments; i++)
-		memory_free(w->segments[i].panels, w->segments[i].alloc_bytes);
+	for (uint32_t i = 0; i < w->n_segments; i++) {
+		struct weight_segment *seg = &w->segments[i];
+
+		if (seg->chunk)
+			memory_unref(seg->chunk);
+		else
+			memory_free(seg->panels, seg->alloc_bytes);
+	}
 	free(w);
 }
 

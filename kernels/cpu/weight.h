@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/ops.h"
 
+struct memory_chunk;
 struct threads;
 
 /* One part: n_panels panels of panel_bytes, outputs col0 .. col0 + n - 1 of the weight. */
@@ -17,6 +18,7 @@ struct weight_segment {
 	size_t panel_bytes;
 	uint8_t *panels;
 	size_t alloc_bytes;
+	struct memory_chunk *chunk; /* that panels lie in; NULL: memory_alloc() */
 };
 
 /* Panels are numbered through all segments: segment s holds panel0 .. panel0 + n_panels - 1. */
@@ -26,9 +28,11 @@ struct kv_weight {
 	struct weight_segment segments[KV_MAX_PARTS];
 };
 
-/* As weight_pack() of backend.h; @threads: share the work, or NULL. */
-int weight_pack(struct threads *threads, const struct kv_weight_part *parts,
-		uint32_t n_parts, struct kv_weight **ret_w);
+/* As weight_pack() of backend.h; @threads: share the work, or NULL; @chunk: where weights are
+ * cut from, or NULL: each has memory of its own. */
+int weight_pack(struct threads *threads, struct memory_chunk **chunk,
+		const struct kv_weight_part *parts, uint32_t n_parts,
+		struct kv_weight **ret_w);
 void weight_free(struct kv_weight *w);
 size_t weight_bytes(const struct kv_weight *w);
 

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
 #include "tests/kern/dequant.h"
@@ -468,6 +469,39 @@ static void check_small_ops(const struct ck *ck)
 	ck_release_all();
 }
 
+/* Pieces of chunks: zeroed, apart from each other, and gone in any order. */
+static void check_memory(void)
+{
+	static const size_t sizes[] = {1, 64, 4097, 3 << 20, 20 << 20, 15 << 20, 100};
+	enum { N = 70 };
+	struct memory_chunk *current = NULL, *chunks[N];
+	uint8_t *mem[N];
+
+	for (uint32_t i = 0; i < N; i++) {
+		size_t size = sizes[i % 7];
+
+		mem[i] = memory_cut(&current, size, &chunks[i]);
+		if (!mem[i]) {
+			ck_fail("no memory for %zu bytes", size);
+			return;
+		}
+		CK((uintptr_t)mem[i] % 64 == 0);
+		CK(mem[i][0] == 0 && mem[i][size / 2] == 0 && mem[i][size - 1] == 0);
+		mem[i][0] = mem[i][size / 2] = mem[i][size - 1] = (uint8_t)(i + 1);
+	}
+	CK(memory_cut(&current, 0, &chunks[0]) == NULL);
+	CK(memory_cut(&current, SIZE_MAX - 5, &chunks[0]) == NULL);
+	memory_unref(current);
+	for (uint32_t j = 0, i = 0; j < N; j++, i = (i + 27) % N) {
+		size_t size = sizes[i % 7];
+
+		CK(mem[i][0] == i + 1 && mem[i][size / 2] == i + 1 &&
+		   mem[i][size - 1] == i + 1);
+		memory_unref(chunks[i]);
+	}
+	memory_unref(NULL);
+}
+
 static void check_features(const struct ck *ck)
 {
 	ck_context("features");
@@ -501,6 +535,7 @@ void check_backend(const struct ck *ck)
 		{256, 3, 1, 16, 256, KV_ROPE_NORMAL, 1, {70}},
 	};
 	check_features(ck);
+	check_memory();
 	check_small_ops(ck);
 	check_linear_rows(ck);
 	if (ck->quick) {

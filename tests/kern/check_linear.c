@@ -169,7 +169,7 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 	ck_fill(start, ny, CK_NORMAL);
 	memcpy(got, start, ny * 4);
 	memcpy(want, start, ny * 4);
-	if (weight_pack(NULL, &part, 1, &w) < 0) {
+	if (weight_pack(NULL, NULL, &part, 1, &w) < 0) {
 		ck_fail("weight_pack");
 		return;
 	}
