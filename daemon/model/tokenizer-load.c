@@ -143,21 +143,18 @@ static int strings_intern(struct strings *strings, const uint8_t *s, size_t len,
 
 /*
  * Byte-level vocabularies spell each byte as a printable character: those of Latin-1 as
- * themselves, the others as U+0100 and up in order. Return: the byte or -1.
+ * themselves, the others (00 to 20, 7f to a0, ad) as U+0100 and up in order. Return: the byte
+ * or -1.
  */
 static int byte_of_code(uint32_t code)
 {
-	uint32_t n = 256;
-
 	if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xff))
 		return code == 0xad ? -1 : (int)code;
-	for (uint32_t b = 0; b < 256 && code >= n; b++) {
-		if ((b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad))
-			continue;
-		if (n++ == code)
-			return (int)b;
-	}
-	return -1;
+	if (code >= 0x100 && code <= 0x120)
+		return (int)(code - 0x100);
+	if (code >= 0x121 && code <= 0x142)
+		return (int)(code - 0x121 + 0x7f);
+	return code == 0x143 ? 0xad : -1;
 }
 
 /*
