@@ -58,6 +58,27 @@ static void put_codes(const struct form_info *f, uint8_t *rec, uint32_t col,
 	}
 }
 
+/*
+ * The same from a group of Q4_0 or Q4_1, whose byte i holds the codes i and i + 16: a word takes
+ * the nibbles of eight bytes, the low ones for the first half of the group, the high ones for
+ * the second.
+ */
+static void put_nibbles(uint8_t *rec, uint32_t col, const uint8_t codes[16])
+{
+	const uint32_t low = 0x0f0f0f0f;
+
+	for (uint32_t half = 0; half < 2; half++, rec += 128) {
+		uint32_t a, b, first, second;
+
+		memcpy(&a, codes + half * 8, 4);
+		memcpy(&b, codes + half * 8 + 4, 4);
+		first = (a & low) | (b & low) << 4;
+		second = (a >> 4 & low) | (b & ~low);
+		memcpy(rec + col * 4, &first, 4);
+		memcpy(rec + 256 + col * 4, &second, 4);
+	}
+}
+
 static void pack_group_row(const struct form_info *f, const struct kv_weight_part *part,
 			   const uint8_t *src, uint8_t *panel, uint32_t col)
 {
@@ -69,8 +90,14 @@ static void pack_group_row(const struct form_info *f, const struct kv_weight_par
 		uint8_t *rec = panel + g * record;
 		uint16_t d, m;
 
-		kv_wgroup_unpack(part->type, src + g * bytes, q, &d, &m);
-		put_codes(f, rec, col, q);
+		if (f->nibbles) {
+			memcpy(&d, src + g * bytes, 2);
+			memcpy(&m, src + g * bytes + 2, 2);
+			put_nibbles(rec, col, src + (g + 1) * bytes - 16);
+		} else {
+			kv_wgroup_unpack(part->type, src + g * bytes, q, &d, &m);
+			put_codes(f, rec, col, q);
+		}
 		memcpy(rec + codes + col * 2, &d, 2);
 		if (f->has_min)
 			memcpy(rec + codes + 2 * KV_PANEL + col * 2, &m, 2);
