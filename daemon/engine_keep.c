@@ -97,20 +97,18 @@ static int make_file(const char *name, uint64_t size)
 	return fd;
 }
 
-/* Return: 0 with both mapped; a condition of image_check(); -errno. */
-static int take_back(struct engine_keep *keep, const struct image_model *model,
+/* Return: 0; a condition of image_check(); -errno. */
+static int take_back(const struct engine_keep *keep, const struct image_model *model,
 		     uint64_t pool_size)
 {
-	uint64_t size, image_size;
+	uint64_t size;
 	int r;
 
-	if (keep->pool_fd < 0 || keep->image_fd < 0 ||
-	    !is_sealed(keep->image_fd, &image_size) || image_size > SIZE_MAX ||
-	    !is_sealed(keep->pool_fd, &size))
+	if (keep->map_error)
+		return keep->map_error;
+	if (!keep->map || keep->pool_fd < 0 || !is_sealed(keep->pool_fd, &size))
 		return IMAGE_DAMAGED;
-	r = map_image(keep, (size_t)image_size);
-	if (!r)
-		r = image_check(keep->map, keep->map_bytes, model);
+	r = image_check(keep->map, keep->map_bytes, model);
 	return r || size == pool_size ? r : IMAGE_OTHER_SIZE;
 }
 
@@ -143,7 +141,7 @@ static int push(struct engine_keep *keep)
 
 /* Return: 0 or -errno, with no file open. */
 static int make_anew(struct engine_keep *keep, const struct image_model *model,
-		     uint64_t pool_size)
+		     uint64_t pool_size, const struct image_file *file)
 {
 	size_t image_size = image_bytes(model);
 	int r;
@@ -159,6 +157,7 @@ static int make_anew(struct engine_keep *keep, const struct image_model *model,
 		/* rises with each cold start as long as the clock does */
 		keep->generation = now_ns(CLOCK_REALTIME) / 1000000;
 		image_format(keep->map, model, keep->generation);
+		image_note_file(keep->map, file);
 		r = push(keep);
 	}
 	if (r)
@@ -166,27 +165,43 @@ static int make_anew(struct engine_keep *keep, const struct image_model *model,
 	return r;
 }
 
-void engine_keep_open(struct engine_keep *keep, struct fdstore *store,
-		      const struct image_model *model)
+void engine_keep_take(struct engine_keep *keep, struct fdstore *store)
 {
-	uint64_t pool_size = model->n_blocks * model->block_bytes;
-	int r;
+	uint64_t size;
 
 	*keep = (struct engine_keep){
 		.store = store,
-		.pool_fd = -1,
-		.image_fd = -1,
-		.begin_ns = now_ns(CLOCK_MONOTONIC),
+		.pool_fd = -ENOENT,
+		.image_fd = -ENOENT,
 	};
 	if (!store || !fdstore_is_there(store))
 		return;
 	keep->pool_fd = fdstore_take(store, FDSTORE_POOL);
 	keep->image_fd = fdstore_take(store, FDSTORE_IMAGE);
+	if (keep->image_fd >= 0 && is_sealed(keep->image_fd, &size) && size <= SIZE_MAX)
+		keep->map_error = map_image(keep, (size_t)size);
+}
+
+bool engine_keep_recall(const struct engine_keep *keep, const struct image_file *file,
+			uint8_t *ret_fingerprint)
+{
+	return keep->map &&
+	       image_recall(keep->map, keep->map_bytes, file, ret_fingerprint);
+}
+
+void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
+		      const struct image_file *file)
+{
+	uint64_t pool_size = model->n_blocks * model->block_bytes;
+	int r;
+
+	keep->begin_ns = now_ns(CLOCK_MONOTONIC);
 	if (keep->pool_fd != -ENOENT || keep->image_fd != -ENOENT) {
 		r = take_back(keep, model, pool_size);
 		if (!r) {
 			keep->generation = image_generation(keep->map) + 1;
 			image_begin(keep->map, keep->generation);
+			image_note_file(keep->map, file);
 			keep->warm = true;
 			return;
 		}
@@ -194,7 +209,9 @@ void engine_keep_open(struct engine_keep *keep, struct fdstore *store,
 		     r < 0 ? r : 0);
 	}
 	keep->pool_fd = keep->image_fd = -1;
-	r = make_anew(keep, model, pool_size);
+	if (!keep->store || !fdstore_is_there(keep->store))
+		return;
+	r = make_anew(keep, model, pool_size, file);
 	if (!r)
 		return;
 	keep->generation = 0;

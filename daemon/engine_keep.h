@@ -7,6 +7,9 @@
  * warm one. Loop thread. Relies on daemon/fdstore.h for keeping and on daemon/cache/image.h
  * for what the image means; the backend maps the pool. Logs what it decides, once.
  *
+ *   engine_keep_take()     what came back, before the weights are there
+ *   engine_keep_recall()   their fingerprint, if the file is the one that the former daemon
+ *                          read: hashing takes as long as all else at the start
  *   engine_keep_open()     take back, or make anew; or none, and the pool is private memory
  *   engine_keep_restore()  the index again, once pool and index are there
  *   engine_keep_save()     published blocks are written down; between steps
@@ -34,7 +37,8 @@
 /**
  * struct engine_keep - see above
  * @pool_fd: -1: the pool is private memory
- * @map: of the image, or NULL
+ * @map: of the image, or NULL; until engine_keep_open() of what came back, whatever it is
+ * @map_error: why what came back is not mapped; 0: it is, or cannot be used anyway
  * @warm: the pool came back
  * @generation: of this daemon; 0: no image says
  * @settled: the index follows the image; until then a failed start is the image's doing
@@ -48,6 +52,7 @@ struct engine_keep {
 	int image_fd;
 	void *map;
 	size_t map_bytes;
+	int map_error;
 	struct image image;
 	bool warm;
 	bool settled;
@@ -59,16 +64,30 @@ struct engine_keep {
 };
 
 /**
- * engine_keep_open() - the memory of pool and image
+ * engine_keep_take() - take over what came back
  * @keep: caller's memory
  * @store: outlives @keep; NULL: nothing is kept
+ *
+ * engine_keep_close() is right after. Without engine_keep_open() in between all stays in the
+ * store as it is.
+ */
+void engine_keep_take(struct engine_keep *keep, struct fdstore *store);
+
+/* As image_recall(), of what came back. */
+bool engine_keep_recall(const struct engine_keep *keep, const struct image_file *file,
+			uint8_t *ret_fingerprint);
+
+/**
+ * engine_keep_open() - the memory of pool and image
+ * @keep: after engine_keep_take()
  * @model: what the pool will hold
+ * @file: that its fingerprint is of; NULL: it cannot be told again
  *
  * Says in the log why a start is cold where something had come back. Without a store, or
  * when the memory cannot be had, keep->pool_fd is -1. engine_keep_close() is right after.
  */
-void engine_keep_open(struct engine_keep *keep, struct fdstore *store,
-		      const struct image_model *model);
+void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
+		      const struct image_file *file);
 
 /* Nothing of what came back can be of use: there is no model. */
 void engine_keep_discard(struct fdstore *store);

@@ -45,6 +45,8 @@ struct engine_model {
 	uint32_t n_tails; /* 0 where the layout keeps open blocks in the pool */
 	struct tokenizer *tokenizer;
 	struct chat_template *chat;
+	struct image_file file; /* that the weights came from */
+	bool file_known;
 	struct llama llama;
 	struct runner runner;
 };
@@ -296,7 +298,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 	int r;
 
 	memcpy(model.fingerprint, m->llama.fingerprint, sizeof(model.fingerprint));
-	engine_keep_open(&engine->keep, engine->fdstore, &model);
+	engine_keep_open(&engine->keep, &model, m->file_known ? &m->file : NULL);
 	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, m->n_tails,
 				  engine->keep.pool_fd, 0, &m->pool);
 	if (r)
@@ -415,17 +417,40 @@ static void describe_model(struct engine *engine, struct engine_model *m)
 	memcpy(info->fingerprint, m->llama.fingerprint, sizeof(info->fingerprint));
 }
 
+/* Return: whether the model's file can be told from every other. */
+static bool stamp_file(const struct gguf *gguf, struct image_file *ret)
+{
+	struct gguf_stamp stamp;
+
+	if (!gguf_stamp(gguf, &stamp))
+		return false;
+	*ret = (struct image_file){
+		.dev = stamp.dev,
+		.ino = stamp.ino,
+		.size = stamp.size,
+		.mtime_ns = stamp.mtime_ns,
+		.ctime_ns = stamp.ctime_ns,
+	};
+	return true;
+}
+
 static int load(struct engine *engine, struct engine_model *m, const struct gguf *gguf,
 		char *error, size_t size)
 {
 	struct gguf_error why = {""};
+	uint8_t fingerprint[32];
+	bool known;
 	int r;
 
 	set_huge_pages(engine->config);
 	r = open_device(engine, m, error, size);
 	if (r)
 		return r;
-	r = llama_load(&m->llama, gguf, m->backend, m->dev, &why);
+	engine_keep_take(&engine->keep, engine->fdstore);
+	m->file_known = stamp_file(gguf, &m->file);
+	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
+	r = llama_load(&m->llama, gguf, m->backend, m->dev, known ? fingerprint : NULL,
+		       &why);
 	if (r) {
 		snprintf(error, size, "%s",
 			 *why.text ? why.text : "the model does not fit in memory");

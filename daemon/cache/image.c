@@ -22,6 +22,7 @@
  * @magic: stored last
  * @check: checksum from @version up to @check
  * @generation: of the daemon that writes; @attempts: starts with it that did not succeed yet
+ * @file: that @fingerprint was made of; @file_check: checksum of both, or 0
  */
 struct image_header {
 	uint64_t magic;
@@ -39,9 +40,12 @@ struct image_header {
 	uint64_t end[0];
 	uint64_t generation;
 	uint64_t attempts;
+	struct image_file file;
+	uint64_t file_check;
 };
 
 _Static_assert(sizeof(struct image_header) <= HEADER_BYTES, "header fits its page");
+_Static_assert(sizeof(struct image_file) == 40, "no padding, whose bytes would differ");
 _Static_assert(offsetof(struct image_record, tokens) == 8 * 5 + 2 * PREFIX_KEY_LEN,
 	       "no padding, whose bytes the checksum would read");
 
@@ -51,6 +55,15 @@ static uint64_t header_sum(const struct image_header *h)
 
 	return XXH3_64bits((const uint8_t *)h + from,
 			   offsetof(struct image_header, end) - from);
+}
+
+/* Never 0, which means that there is none. */
+static uint64_t file_sum(const struct image_header *h)
+{
+	uint64_t seed = XXH3_64bits(h->fingerprint, sizeof(h->fingerprint)),
+		 sum = XXH3_64bits_withSeed(&h->file, sizeof(h->file), seed);
+
+	return sum ? sum : 1;
 }
 
 static size_t record_bytes(uint32_t block_tokens)
@@ -104,11 +117,9 @@ void image_format(void *map, const struct image_model *model, uint64_t generatio
 	__atomic_store_n(&h->magic, IMAGE_MAGIC, __ATOMIC_RELEASE);
 }
 
-int image_check(const void *map, size_t size, const struct image_model *model)
+/* Whether the header is as it was written. Return: 0, or enum image_condition. */
+static int header_check(const struct image_header *h, size_t size)
 {
-	const struct image_header *h = map;
-	struct image_header want;
-
 	if (size < HEADER_BYTES || h->magic != IMAGE_MAGIC)
 		return IMAGE_DAMAGED;
 	/* the checksum of another version may cover other fields */
@@ -116,6 +127,17 @@ int image_check(const void *map, size_t size, const struct image_model *model)
 		return IMAGE_OTHER_VERSION;
 	if (h->check != header_sum(h) || h->generation > MAX_GENERATION)
 		return IMAGE_DAMAGED;
+	return 0;
+}
+
+int image_check(const void *map, size_t size, const struct image_model *model)
+{
+	const struct image_header *h = map;
+	struct image_header want;
+	int r = header_check(h, size);
+
+	if (r)
+		return r;
 	header_fill(&want, model);
 	if (memcmp(h->k_format, want.k_format, sizeof(want.k_format)) ||
 	    memcmp(h->v_format, want.v_format, sizeof(want.v_format)))
@@ -160,6 +182,29 @@ const char *image_condition_text(int condition)
 uint64_t image_generation(const void *map)
 {
 	return ((const struct image_header *)map)->generation;
+}
+
+void image_note_file(void *map, const struct image_file *file)
+{
+	struct image_header *h = map;
+
+	__atomic_store_n(&h->file_check, 0, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	h->file = file ? *file : (struct image_file){0};
+	if (file)
+		__atomic_store_n(&h->file_check, file_sum(h), __ATOMIC_RELEASE);
+}
+
+bool image_recall(const void *map, size_t size, const struct image_file *file,
+		  uint8_t *ret_fingerprint)
+{
+	const struct image_header *h = map;
+
+	if (header_check(h, size) || h->attempts >= IMAGE_MAX_ATTEMPTS ||
+	    h->file_check != file_sum(h) || memcmp(&h->file, file, sizeof(*file)))
+		return false;
+	memcpy(ret_fingerprint, h->fingerprint, sizeof(h->fingerprint));
+	return true;
 }
 
 void image_begin(void *map, uint64_t generation)

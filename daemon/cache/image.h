@@ -7,7 +7,8 @@
  * Relies on its caller for the memory and for its lifetime; prefix.c says when a block is
  * published or goes, prefix_restore.c reads what came back. Pure memory: no descriptors.
  *
- *   0            header: what all records have in common, and the generation
+ *   0            header: what all records have in common, the generation, and of which file
+ *                the weights' fingerprint was made
  *   4096         records: [n_blocks] of record_bytes, by block id
  *   + records    uses: [n_blocks] u64, when a block was last asked for; a hint
  *
@@ -50,7 +51,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IMAGE_VERSION 1
+#define IMAGE_VERSION 2
 
 /* Starts that may fail in a row with one image, before it is taken for the reason. */
 #define IMAGE_MAX_ATTEMPTS 3
@@ -72,6 +73,21 @@ struct image_model {
 	uint64_t block_bytes;
 	uint32_t n_blocks;
 	uint32_t block_tokens;
+};
+
+/**
+ * struct image_file - a file as it was when its fingerprint was made
+ *
+ * Only a file that agrees in all of it is taken for the same one. Whoever writes to a file
+ * moves its ctime, which nobody can set; one that changed just before it was looked at could
+ * change again within the same tick, and must not be noted.
+ */
+struct image_file {
+	uint64_t dev;
+	uint64_t ino;
+	uint64_t size;
+	int64_t mtime_ns;
+	int64_t ctime_ns;
 };
 
 /* Named conditions of image_check(): why an image is of no use here. */
@@ -162,6 +178,25 @@ const char *image_condition_text(int condition);
 
 /* The generation that the image names. Of one that image_check() likes. */
 uint64_t image_generation(const void *map);
+
+/**
+ * image_note_file() - of which file the header's fingerprint is
+ * @file: NULL: of none that could be told again
+ *
+ * A process that dies in between leaves a note that image_recall() does not believe.
+ */
+void image_note_file(void *map, const struct image_file *file);
+
+/**
+ * image_recall() - the fingerprint of a file that has not changed
+ * @map: @size bytes that came back; image_check() may find them of no use otherwise
+ * @ret_fingerprint: [32]
+ *
+ * Return: whether it is known: the image is of this version, complete, of just that file, and
+ * not one with which several starts failed.
+ */
+bool image_recall(const void *map, size_t size, const struct image_file *file,
+		  uint8_t *ret_fingerprint);
 
 /* A start begins, with this generation: it counts as failed until image_succeed(). */
 void image_begin(void *map, uint64_t generation);

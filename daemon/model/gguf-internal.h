@@ -16,6 +16,7 @@ struct gguf {
 	const uint8_t *image;
 	size_t len;
 	bool mapped;
+	struct gguf_stamp stamp; /* size 0: see gguf_stamp() */
 	uint32_t align;
 	uint64_t n_kv;
 	uint64_t n_tensors;

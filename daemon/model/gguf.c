@@ -8,9 +8,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/model/gguf-internal.h"
+
+/* More than the coarsest times of a file system. */
+#define STAMP_AGE_S 2
 
 static const struct {
 	uint32_t type, elems, bytes; /* elems 0: known by name only */
@@ -173,6 +177,28 @@ int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size
 	return 0;
 }
 
+static int64_t time_ns(const struct timespec *ts)
+{
+	return (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
+}
+
+/* Of a file that is open, and not read yet. */
+static void take_stamp(struct gguf *gguf, const struct stat *st)
+{
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_REALTIME, &now) < 0 ||
+	    st->st_ctim.tv_sec >= now.tv_sec - STAMP_AGE_S)
+		return;
+	gguf->stamp = (struct gguf_stamp){
+		.dev = st->st_dev,
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.mtime_ns = time_ns(&st->st_mtim),
+		.ctime_ns = time_ns(&st->st_ctim),
+	};
+}
+
 static int map_file(struct gguf *gguf, const char *path, struct gguf_error *err)
 {
 	struct stat st;
@@ -208,6 +234,7 @@ static int map_file(struct gguf *gguf, const char *path, struct gguf_error *err)
 	gguf->image = map;
 	gguf->len = (size_t)st.st_size;
 	gguf->mapped = true;
+	take_stamp(gguf, &st);
 out:
 	close(fd);
 	return r;
@@ -257,6 +284,12 @@ uint64_t gguf_n_tensors(const struct gguf *gguf)
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i)
 {
 	return i < gguf->n_tensors ? &gguf->tensors[i] : NULL;
+}
+
+bool gguf_stamp(const struct gguf *gguf, struct gguf_stamp *ret)
+{
+	*ret = gguf->stamp;
+	return ret->size > 0;
 }
 
 const uint8_t *gguf_image(const struct gguf *gguf, size_t *ret_len)

@@ -134,6 +134,23 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i);
 /* Borrowed; NULL when absent. */
 const struct gguf_kv *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
+/**
+ * struct gguf_stamp - which file it was, and as of when
+ *
+ * A file with the same stamp has the same bytes; all of it is compared.
+ */
+struct gguf_stamp {
+	uint64_t dev;
+	uint64_t ino;
+	uint64_t size;
+	int64_t mtime_ns;
+	int64_t ctime_ns;
+};
+
+/* Return: whether it can be told; not of memory, nor of a file that was changed in the two
+ * seconds before it was opened: it may change again and keep its times, which are coarse. */
+bool gguf_stamp(const struct gguf *gguf, struct gguf_stamp *ret);
+
 /* The whole image, for a digest over it. */
 const uint8_t *gguf_image(const struct gguf *gguf, size_t *ret_len);
 

@@ -484,11 +484,11 @@ static int hasher_end(struct hasher *h)
 
 int llama_load(struct llama *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
-	       struct gguf_error *err)
+	       const uint8_t *fingerprint, struct gguf_error *err)
 {
 	struct llama_loader in = {ret, gguf, err, NULL};
 	const char *head = "token_embd.weight";
-	struct hasher hasher;
+	struct hasher hasher = {0};
 	int r, h;
 
 	*ret = (struct llama){.backend = backend, .dev = dev};
@@ -498,7 +498,10 @@ int llama_load(struct llama *ret, const struct gguf *gguf,
 	ret->layers = calloc(ret->params.n_layers, sizeof(*ret->layers));
 	in.used = calloc(gguf_n_tensors(gguf) + 1, sizeof(*in.used));
 	r = ret->layers && in.used ? 0 : -ENOMEM;
-	hasher_start(&hasher, ret, gguf);
+	if (fingerprint)
+		memcpy(ret->fingerprint, fingerprint, sizeof(ret->fingerprint));
+	else
+		hasher_start(&hasher, ret, gguf);
 	if (!r)
 		r = load_embedding(&in);
 	if (!r)

@@ -89,12 +89,13 @@ int llama_read_params(const struct gguf *gguf, struct llama_params *ret,
 /**
  * llama_load() - check, pack and upload every tensor
  * @dev: outlives the model
+ * @fingerprint: [32] if it is known; NULL: hash the file
  *
  * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor; -ENOMEM.
  */
 int llama_load(struct llama *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
-	       struct gguf_error *err);
+	       const uint8_t *fingerprint, struct gguf_error *err);
 
 /* Idempotent, and fine on a zeroed struct. */
 void llama_unload(struct llama *llama);

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A daemon that comes again finds its cache: warm, right, or cold for a reason."""
+import hashlib
 import json
 import mmap
 import os
 import random
 import signal
+import struct
 import sys
 import tempfile
+import time
 
 import fdstore
 import kvdtest
@@ -202,6 +205,62 @@ def test_other_weights():
             tinygguf.write_model(path, seed=2)
             d.restart(signal.SIGKILL)
             assert "another model" in notes(d, "is dropped")[-1], d.log()
+
+
+def noted_file(d):
+    """Of which file the kept image says that it has the fingerprint; None: of none."""
+    fd = d.manager.file("kvimage")
+    with mmap.mmap(fd, 0) as image:
+        note = struct.unpack("<QQQqqQ", image[200:248])
+    os.close(fd)
+    return note[:5] if note[5] else None
+
+
+@limit(600)
+def test_unchanged_file_is_not_hashed_again():
+    """What is noted is the file as it is, and any change of it means hashing again."""
+    def stamp():
+        st = os.stat(path)
+        return st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns
+
+    def fingerprint():
+        with open(path, "rb") as f:
+            right = hashlib.sha256(f.read()).hexdigest()
+        equal(d.stats()["model"]["fingerprint"], right, "fingerprint")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        tinygguf.write_model(path, seed=1)
+        with Kept(POOL, model=path) as d:
+            equal(noted_file(d), None, "the note of a file that was just written")
+            fingerprint()
+            time.sleep(4)
+            d.restart(signal.SIGKILL)
+            equal(noted_file(d), stamp(), "the note of a file that rests")
+            for sig in KINDS:
+                d.restart(sig)
+                equal(noted_file(d), stamp(), "the note at the next start")
+                fingerprint()
+            equal(len(notes(d, "warm start")), 4, "warm starts")
+            # the last weight in place, and its times set back: ctime tells
+            before = os.stat(path)
+            with open(path, "r+b") as f:
+                f.seek(-1, os.SEEK_END)
+                last = f.read(1)[0]
+                f.seek(-1, os.SEEK_END)
+                f.write(bytes([last ^ 1]))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            d.restart(signal.SIGKILL)
+            assert "another model" in notes(d, "is dropped")[-1], d.log()
+            equal(noted_file(d), None, "the note of a file that was just changed")
+            fingerprint()
+            # other times only: hashed, warm, and noted
+            os.utime(path)
+            time.sleep(4)
+            d.restart(signal.SIGKILL)
+            equal(len(notes(d, "warm start")), 5, "warm starts")
+            equal(noted_file(d), stamp(), "the note of a file that was touched")
+            fingerprint()
 
 
 def held(d):

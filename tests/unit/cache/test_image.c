@@ -469,6 +469,52 @@ START_TEST(starts_that_fail_are_counted)
 }
 END_TEST
 
+START_TEST(only_the_same_file_is_recalled)
+{
+	const struct image_file file = {1, 2, 3, 4, 5};
+	uint8_t got[32], *header;
+	uint32_t n_recalled = 0;
+	struct world w;
+
+	world_new(&w, 8);
+	image_succeed(w.map);
+#define RECALLS(f) image_recall(w.map, w.map_bytes, f, got)
+	ck_assert(!RECALLS(&file));
+	ck_assert(!RECALLS(&(struct image_file){0}));
+	image_note_file(w.map, &file);
+	ck_assert(RECALLS(&file));
+	ck_assert_mem_eq(got, common.fingerprint, 32);
+	ck_assert(!RECALLS((&(struct image_file){0, 2, 3, 4, 5})));
+	ck_assert(!RECALLS((&(struct image_file){1, 0, 3, 4, 5})));
+	ck_assert(!RECALLS((&(struct image_file){1, 2, 0, 4, 5})));
+	ck_assert(!RECALLS((&(struct image_file){1, 2, 3, 0, 5})));
+	ck_assert(!RECALLS((&(struct image_file){1, 2, 3, 4, 0})));
+	ck_assert(!image_recall(w.map, 100, &file, got));
+	/* whatever the damage, no other fingerprint; all but two counters are covered */
+	header = w.map;
+	for (size_t i = 0; i < 256; i++) {
+		header[i] ^= 2;
+		if (RECALLS(&file)) {
+			ck_assert_mem_eq(got, common.fingerprint, 32);
+			n_recalled++;
+		}
+		header[i] ^= 2;
+	}
+	ck_assert_uint_le(n_recalled, 2 * 8 + 256 - 248);
+	for (int i = 0; i < IMAGE_MAX_ATTEMPTS; i++) {
+		ck_assert(RECALLS(&file));
+		image_begin(w.map, 78);
+	}
+	ck_assert(!RECALLS(&file));
+	image_succeed(w.map);
+	ck_assert(RECALLS(&file));
+	image_note_file(w.map, NULL);
+	ck_assert(!RECALLS(&file));
+	ck_assert(!RECALLS(&(struct image_file){0}));
+	world_close(&w, false);
+}
+END_TEST
+
 static uint64_t rng;
 
 static uint32_t roll(uint32_t n)
@@ -706,6 +752,7 @@ int main(void)
 	tcase_add_test(tcase, the_least_used_goes_first);
 	tcase_add_test(tcase, another_model_is_refused);
 	tcase_add_test(tcase, starts_that_fail_are_counted);
+	tcase_add_test(tcase, only_the_same_file_is_recalled);
 	tcase_add_test(tcase, damage_is_never_believed);
 	tcase_add_test(tcase, death_at_every_instruction);
 	suite_add_tcase(suite, tcase);

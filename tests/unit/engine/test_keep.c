@@ -26,6 +26,8 @@ static struct prefix_index index_;
 static struct image_model model;
 static int files[2]; /* what the manager has: pool, image */
 static void *blocks;
+static const struct image_file file = {1, 2, 3, 4, 5};
+static bool recalled; /* by the daemon that began last */
 
 static void setup(void)
 {
@@ -33,10 +35,22 @@ static void setup(void)
 	files[0] = files[1] = -1;
 }
 
+static void come_back(void)
+{
+	static const char *const names[2] = {FDSTORE_POOL, FDSTORE_IMAGE};
+
+	store = (struct fdstore){.max = 10, .entries = entries};
+	for (int i = 0; i < 2 && files[i] >= 0; i++) {
+		struct fdstore_entry *e = &entries[store.n_entries++];
+
+		e->fd = fcntl(files[i], F_DUPFD_CLOEXEC, 0);
+		snprintf(e->name, sizeof(e->name), "%s", names[i]);
+	}
+}
+
 /* A daemon up to where the memory of its blocks is there. */
 static void begin(void)
 {
-	static const char *const names[2] = {FDSTORE_POOL, FDSTORE_IMAGE};
 	const struct prefix_model prefix_model = {
 		.k_format = "fp16",
 		.v_format = "fp16",
@@ -45,6 +59,8 @@ static void begin(void)
 		.block_tokens = 16,
 	};
 
+	uint8_t fingerprint[32];
+
 	ck_assert_int_eq(block_pool_init(&pool, N_BLOCKS, &evict_adaptive), 0);
 	ck_assert_int_eq(prefix_init(&index_, &pool, &prefix_model, 256), 0);
 	model = (struct image_model){
@@ -52,18 +68,17 @@ static void begin(void)
 		.k_format = "fp16",
 		.v_format = "fp16",
 		.backend = "test",
+		.fingerprint = {1, 2, 3},
 		.block_bytes = MIB,
 		.n_blocks = N_BLOCKS,
 		.block_tokens = 16,
 	};
-	store = (struct fdstore){.max = 10, .entries = entries};
-	for (int i = 0; i < 2 && files[i] >= 0; i++) {
-		struct fdstore_entry *e = &entries[store.n_entries++];
-
-		e->fd = fcntl(files[i], F_DUPFD_CLOEXEC, 0);
-		snprintf(e->name, sizeof(e->name), "%s", names[i]);
-	}
-	engine_keep_open(&keep, &store, &model);
+	come_back();
+	engine_keep_take(&keep, &store);
+	recalled = engine_keep_recall(&keep, &file, fingerprint);
+	if (recalled)
+		ck_assert_mem_eq(fingerprint, model.fingerprint, 32);
+	engine_keep_open(&keep, &model, &file);
 	ck_assert_int_ge(keep.pool_fd, 0);
 	for (int i = 0; i < 2; i++) {
 		if (files[i] >= 0)
@@ -130,6 +145,32 @@ START_TEST(other_failures_drop_nothing)
 }
 END_TEST
 
+START_TEST(the_fingerprint_is_told_before_the_model_is_there)
+{
+	const struct image_file other = {1, 2, 3, 4, 6};
+	uint8_t fingerprint[32];
+
+	begin();
+	ck_assert(!recalled);
+	ck_assert_int_eq(restore(), 0);
+	end();
+	/* a start that does not get as far as the pool changes nothing */
+	come_back();
+	engine_keep_take(&keep, &store);
+	ck_assert(engine_keep_recall(&keep, &file, fingerprint));
+	ck_assert(!engine_keep_recall(&keep, &other, fingerprint));
+	engine_keep_close(&keep, NULL);
+	begin();
+	ck_assert(recalled);
+	ck_assert(keep.warm);
+	ck_assert_int_eq(restore(), 0);
+	end();
+	engine_keep_take(&keep, NULL);
+	ck_assert(!engine_keep_recall(&keep, &file, fingerprint));
+	engine_keep_close(&keep, NULL);
+}
+END_TEST
+
 /* Return: chunks that have huge pages; all that are asked for where the kernel gives none. */
 static uint32_t spread(uint32_t expected)
 {
@@ -188,6 +229,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_cannot_be_taken_back_is_dropped);
 	tcase_add_test(tcase, other_failures_drop_nothing);
+	tcase_add_test(tcase, the_fingerprint_is_told_before_the_model_is_there);
 	tcase_add_test(tcase, huge_pages_go_on_after_a_restart);
 	tcase_add_test(tcase, huge_pages_pass_over_a_gap);
 	suite_add_tcase(suite, tcase);

@@ -30,7 +30,7 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 	if (be->open(&options, &h->dev))
 		die("cannot open the device");
 	be->get_props(h->dev, &h->props);
-	if (llama_load(&h->llama, gguf, be, h->dev, &err))
+	if (llama_load(&h->llama, gguf, be, h->dev, NULL, &err))
 		die("%s", err.text);
 	if (kv_layout_init(&h->layout, KV_FORMAT_FP16, KV_FORMAT_FP16,
 			   h->llama.params.n_layers, h->llama.params.n_kv_heads,

@@ -310,6 +310,7 @@ START_TEST(files)
 {
 	char dir[] = "/tmp/kvd-gguf-XXXXXX", path[64];
 	struct image im = small_image(3);
+	struct gguf_stamp stamp;
 	struct gguf *gguf;
 	FILE *f;
 
@@ -330,6 +331,11 @@ START_TEST(files)
 	fclose(f);
 	ck_assert_int_eq(gguf_open(&gguf, path, &err), 0);
 	ck_assert_uint_eq(gguf_n_tensors(gguf), 2);
+	/* just written: it could be written again within the same tick */
+	ck_assert(!gguf_stamp(gguf, &stamp));
+	gguf_free(gguf);
+	ck_assert_int_eq(gguf_open_memory(&gguf, "m", im.data, im.len, &err), 0);
+	ck_assert(!gguf_stamp(gguf, &stamp));
 	gguf_free(gguf);
 	unlink(path);
 	rmdir(dir);

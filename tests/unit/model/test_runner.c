@@ -277,6 +277,28 @@ START_TEST(fingerprint_sees_one_bit)
 }
 END_TEST
 
+START_TEST(a_known_fingerprint_is_not_made_again)
+{
+	struct image im = tiny_model(GGUF_TENSOR_Q4_0, 1, 5);
+	const struct kv_backend *be = kv_backend_cpu();
+	struct kv_options options = {.n_threads = 1};
+	const uint8_t known[32] = {9, 8, 7};
+	struct gguf_error err = {""};
+	struct kv_device *dev;
+	struct llama llama;
+	struct gguf *gguf;
+
+	ck_assert_int_eq(be->open(&options, &dev), 0);
+	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
+	ck_assert_int_eq(llama_load(&llama, gguf, be, dev, known, &err), 0);
+	ck_assert_mem_eq(llama.fingerprint, known, 32);
+	llama_unload(&llama);
+	gguf_free(gguf);
+	be->close(dev);
+	image_free(&im);
+}
+END_TEST
+
 static void replace(struct image *im, const char *from, const char *to)
 {
 	uint8_t *p = memmem(im->data, im->len, from, strlen(from));
@@ -305,7 +327,7 @@ static void refuse(struct image im, int code, const char *text)
 
 	ck_assert_int_eq(be->open(&options, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(llama_load(&llama, gguf, be, dev, &err), code);
+	ck_assert_int_eq(llama_load(&llama, gguf, be, dev, NULL, &err), code);
 	ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
 	gguf_free(gguf);
 	be->close(dev);
@@ -427,6 +449,7 @@ int main(void)
 	tcase_add_test(tc, distributions_agree_with_scores);
 	tcase_add_test(tc, one_row_without_numbers);
 	tcase_add_test(tc, fingerprint_sees_one_bit);
+	tcase_add_test(tc, a_known_fingerprint_is_not_made_again);
 	tcase_add_test(tc, refuses_models_by_name);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
