@@ -120,23 +120,25 @@ static uint32_t memo_place(const struct prefix_key *parent, const int32_t *token
 	return (uint32_t)(mix_tokens(h, tokens, n) >> 32) % PREFIX_MEMO_KEYS;
 }
 
-/* prefix_key_next(), or the same key from the memo. */
+/* prefix_key_next(), or the same key from the memo. @ret_key may be @parent. */
 int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
 		  const int32_t *tokens, struct prefix_key *ret_key)
 {
 	uint32_t n = index->block_tokens, place = memo_place(parent, tokens, n);
 	struct prefix_memo *memo = &index->memo[place];
 	int32_t *memo_tokens = index->memo_tokens + (size_t)place * n;
+	struct prefix_key key;
 
 	if (memo->used && !memcmp(&memo->parent, parent, sizeof(*parent)) &&
 	    !memcmp(memo_tokens, tokens, n * sizeof(*tokens))) {
 		*ret_key = memo->key;
 		return 0;
 	}
-	if (prefix_key_next(&index->keyer, parent, tokens, ret_key) < 0)
+	if (prefix_key_next(&index->keyer, parent, tokens, &key) < 0)
 		return -ENOMEM;
-	*memo = (struct prefix_memo){.parent = *parent, .key = *ret_key, .used = true};
+	*memo = (struct prefix_memo){.parent = *parent, .key = key, .used = true};
 	memcpy(memo_tokens, tokens, n * sizeof(*tokens));
+	*ret_key = key;
 	return 0;
 }
 
