@@ -296,11 +296,20 @@ START_TEST(everything_comes_back)
 	ck_assert_uint_eq(visit(&b, ALICE, "", true, 1, 2, 5), 2);
 	ck_assert_uint_eq(visit(&b, BOB, "", false, 4, 0, 3), 0);
 	ck_assert_uint_eq(b.image.n_bad, 0);
-	/* what a former process had is zeroed for anybody */
-	while (prefix_evict(&b.index, 1))
-		;
-	for (uint32_t i = 0; i < 3; i++)
-		ck_assert_int_eq(prefix_take(&b.index, ALICE, 1, &id), BLOCK_NEEDS_ZERO);
+	world_close(&b, true);
+	/* what a former process had is zeroed for anybody, and what was free then too */
+	world_restart(&b, &a);
+	for (uint32_t i = 0; i < 32; i++)
+		if (block_pool_get(&b.pool, i)->indexed && b.index.nodes[i].held)
+			ck_assert_int_eq(prefix_release(&b.index, i), 0);
+	for (uint32_t i = 0; i < 32; i++)
+		ck_assert_int_eq(prefix_take(&b.index, i % 2 ? ALICE : BOB, 1, &id),
+				 BLOCK_NEEDS_ZERO);
+	for (uint32_t i = 0; i < 32; i++)
+		block_pool_unref(&b.pool, i);
+	/* and once only */
+	ck_assert_int_eq(prefix_take(&b.index, b.pool.blocks[31].domain, 1, &id), 0);
+	block_pool_unref(&b.pool, id);
 	world_close(&b, true);
 	world_close(&a, false);
 }
@@ -368,6 +377,61 @@ START_TEST(what_was_not_written_down_is_a_miss)
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 4);
 	ck_assert_uint_eq(visit(&b, BOB, "", false, 2, 0, 4), 4);
 	world_close(&b, true);
+	world_close(&a, false);
+}
+END_TEST
+
+/* A block that was written down once is so again when it has other tokens, or a hold. */
+START_TEST(what_changes_is_written_again)
+{
+	struct world a, b;
+	struct user u;
+
+	world_new(&a, 4);
+	visit(&a, BOB, "", false, 1, 0, 4);
+	save_all(&a);
+	while (prefix_evict(&a.index, 1))
+		;
+	ck_assert_uint_eq(world_restart(&b, &a).restored, 0);
+	world_close(&b, true);
+	user_ask(&a, &u, BOB, "", false, 2, 0, 4);
+	save_all(&a);
+	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[1], false, 4), 0);
+	user_leave(&a, &u);
+	ck_assert_uint_eq(world_restart(&b, &a).restored, 4);
+	ck_assert_uint_eq(b.pool.n_pinned, 2);
+	ck_assert_uint_eq(visit(&b, BOB, "", false, 2, 0, 4), 4);
+	world_close(&b, true);
+	world_close(&a, false);
+}
+END_TEST
+
+/* Nor are the rows that another would copy out of such a block. */
+START_TEST(rows_of_wrong_bytes_are_a_miss)
+{
+	struct world a, b;
+	struct user u;
+
+	world_new(&a, 8);
+	user_ask(&a, &u, ALICE, "", false, 0, 0, 2);
+	save_all(&a);
+	for (uint32_t hurt = 0; hurt < 2; hurt++) {
+		uint32_t id = u.table.ids[1], n_rows;
+
+		a.blocks[id * BYTES + 5] ^= (uint8_t)hurt;
+		world_restart(&b, &a);
+		ck_assert_uint_eq(
+			prefix_find(&b.index, &u.chain, u.tokens, 0, BLOCK_NONE),
+			u.table.ids[0]);
+		id = prefix_find_rows(&b.index, &u.chain, u.tokens, 1, u.table.ids[0],
+				      BT - 1, &n_rows);
+		ck_assert_uint_eq(id, hurt ? BLOCK_NONE : u.table.ids[1]);
+		ck_assert_uint_eq(n_rows, hurt ? 0 : BT - 1);
+		ck_assert_uint_eq(b.image.n_bad, hurt);
+		ck_assert_uint_eq(b.index.n_nodes, 2 - hurt);
+		world_close(&b, true);
+	}
+	user_leave(&a, &u);
 	world_close(&a, false);
 }
 END_TEST
@@ -748,6 +812,8 @@ int main(void)
 	tcase_add_test(tcase, everything_comes_back);
 	tcase_add_test(tcase, public_twins_come_back);
 	tcase_add_test(tcase, what_was_not_written_down_is_a_miss);
+	tcase_add_test(tcase, what_changes_is_written_again);
+	tcase_add_test(tcase, rows_of_wrong_bytes_are_a_miss);
 	tcase_add_test(tcase, wrong_bytes_are_a_miss);
 	tcase_add_test(tcase, the_least_used_goes_first);
 	tcase_add_test(tcase, another_model_is_refused);
