@@ -8,7 +8,7 @@
 
 #include "daemon/cache/prefix.h"
 
-/* Key of the block of @tokens after @parent. Return: 0 or -ENOMEM. */
+/* Key of the block of @tokens after @parent, which may be @ret_key. Return: 0 or -ENOMEM. */
 int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
 		  const int32_t *tokens, struct prefix_key *ret_key);
 
