@@ -196,9 +196,20 @@ static int refresh(struct kvc_ring *r)
 	return rc;
 }
 
+/* Look whether the daemon died, or speaks on the socket. */
+static void look_around(struct kvc_ring *r)
+{
+	struct pollfd p = {.fd = r->hup ? -1 : r->ring.fd_complete, .events = 0};
+
+	if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)))
+		set_hup(r);
+	(void)client_attend(r);
+}
+
 /* Fill r->cqe. Return: 0, -EAGAIN, or the code that ended the ring. */
 static int next_cqe(struct kvc_ring *r)
 {
+	enum ring_status st;
 	bool stale;
 	int rc;
 
@@ -215,7 +226,8 @@ static int next_cqe(struct kvc_ring *r)
 
 		/* First the verdict, then the look: what came before the end is found. */
 		stale = ring_stale(r);
-		switch (r->fault ? RING_EMPTY : ring_client_take(&r->ring, &r->cqe)) {
+		st = r->fault ? RING_EMPTY : ring_client_take(&r->ring, &r->cqe);
+		switch (st) {
 		case RING_OK:
 			switch (accept_cqe(r)) {
 			case TAKEN_GIVE:
@@ -228,8 +240,16 @@ static int next_cqe(struct kvc_ring *r)
 				r->fault = KVD_E_PROTO;
 			}
 			break;
+		case RING_GONE:
 		case RING_FAULT:
-			r->fault = KVD_E_PROTO;
+			/* A daemon that ends a session wipes its rings, and then hangs up:
+			 * that may show now or in a moment. */
+			if (!stale) {
+				look_around(r);
+				stale = ring_stale(r);
+			}
+			if (!stale && st == RING_FAULT)
+				r->fault = KVD_E_PROTO;
 			break;
 		default:
 			break;
@@ -246,16 +266,6 @@ static int next_cqe(struct kvc_ring *r)
 		if (rc < 0)
 			return rc;
 	}
-}
-
-/* Look whether the daemon died, or speaks on the socket. */
-static void look_around(struct kvc_ring *r)
-{
-	struct pollfd p = {.fd = r->hup ? -1 : r->ring.fd_complete, .events = 0};
-
-	if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)))
-		set_hup(r);
-	(void)client_attend(r);
 }
 
 int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)

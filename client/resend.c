@@ -217,8 +217,11 @@ static uint64_t hold_until(const struct kvc_ring *r, const struct request *q,
 	return now + spread(q, r->client->pause_ns << (n < MAX_DOUBLE ? n : MAX_DOUBLE));
 }
 
-/* May it be submitted again? Return: 0, or with what to end it. */
-static int judge(struct request *q, bool same_model, uint64_t now)
+/*
+ * May it be submitted again? @same: the model, and the input is there. Return: 0, or with
+ * what to end it.
+ */
+static int judge(struct request *q, bool same, uint64_t now)
 {
 	if (q->doomed || q->n_lost > MAX_LOST)
 		return KVD_E_RESTARTED;
@@ -237,7 +240,7 @@ static int judge(struct request *q, bool same_model, uint64_t now)
 	default:
 		break;
 	}
-	return same_model ? 0 : KVD_E_RESTARTED;
+	return same ? 0 : KVD_E_RESTARTED;
 }
 
 /* Its input into the arena of the new ring, and the time that is left. */
@@ -395,8 +398,7 @@ bool ring_refused(struct kvc_ring *r, struct request *q)
 	return true;
 }
 
-static void submit_again(struct kvc_ring *r, const struct ring_client *from,
-			 bool same_model)
+static void submit_again(struct kvc_ring *r, const struct ring_client *from, bool same)
 {
 	uint64_t now = clock_ns(), lived_ns = now - r->opened_ns;
 	uint32_t i;
@@ -416,7 +418,7 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from,
 			count_loss(q, lived_ns);
 			q->hold_ns = hold_until(r, q, now);
 		}
-		rc = judge(q, same_model, now);
+		rc = judge(q, same, now);
 		if (rc < 0) {
 			request_end(r, q, rc);
 			continue;
@@ -452,7 +454,7 @@ int ring_reopen(struct kvc_ring *r)
 		return rc;
 	r->hup = false;
 	r->n_cancels = 0;
-	submit_again(r, &old, same_model);
+	submit_again(r, &old, same_model && !ring_client_wiped(&old));
 	ring_client_deinit(&old);
 	if (r->epoll_fd >= 0)
 		ring_client_arm(&r->ring, r->n_unsent > 0);

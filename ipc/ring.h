@@ -44,6 +44,7 @@ enum ring_status {
 	RING_FULL = 2,  /* no room to post, or to answer what would be taken */
 	RING_BUSY = 3,  /* do not sleep */
 	RING_FAULT = 4, /* the peer broke the contract */
+	RING_GONE = 5, /* the daemon has wiped it, to end it; its doorbell will hang up */
 };
 
 /**
@@ -263,8 +264,14 @@ enum ring_status ring_client_put(struct ring_client *r, const struct kvd_sqe *sq
 /* After a batch of puts: wake the daemon if it sleeps. */
 void ring_client_kick(struct ring_client *r);
 
-/* Copy the next CQE out and free its slot. Return: RING_OK, _EMPTY, _FAULT. */
+/*
+ * Copy the next CQE out and free its slot. What comes out is whole, also while the daemon
+ * wipes the ring. Return: RING_OK, _EMPTY, _GONE, _FAULT.
+ */
 enum ring_status ring_client_take(struct ring_client *r, struct kvd_cqe *ret_cqe);
+
+/* Has the daemon wiped it? Then inputs are no longer there either. */
+bool ring_client_wiped(const struct ring_client *r);
 
 /* Is there a CQE? One load; for spinning. */
 bool ring_client_pending(const struct ring_client *r);

@@ -179,7 +179,7 @@ enum ring_status ring_client_take(struct ring_client *r, struct kvd_cqe *ret_cqe
 	seq = shm_load_acquire_u64(&slot->seq);
 	if (seq != next) {
 		if (seq != (next > r->cq_entries ? next - r->cq_entries : 0))
-			return RING_FAULT;
+			return seq == 0 ? RING_GONE : RING_FAULT;
 		/* Nobody may come back soon: settle accounts if it matters. */
 		if (r->cq_published != r->cq_pos && (r->flags || cq_full(r)))
 			publish_cq(r);
@@ -188,12 +188,21 @@ enum ring_status ring_client_take(struct ring_client *r, struct kvd_cqe *ret_cqe
 
 	words[0] = seq;
 	for (i = 1; i < 8; i++)
-		words[i] = shm_load_u64(&from[i]);
+		words[i] = shm_load_acquire_u64(&from[i]);
+	/* Acquired, these words are no newer than this look: not from after a wipe. */
+	seq = shm_load_u64(&slot->seq);
+	if (seq != next)
+		return seq == 0 ? RING_GONE : RING_FAULT;
 	memcpy(ret_cqe, words, sizeof(words));
 	r->cq_pos++;
 	if (r->cq_pos - r->cq_published >= lazy_limit(r->cq_entries) || cq_full(r))
 		publish_cq(r);
 	return RING_OK;
+}
+
+bool ring_client_wiped(const struct ring_client *r)
+{
+	return shm_load_u32(&r->daemon->magic) != KVD_RING_MAGIC;
 }
 
 void ring_client_arm(struct ring_client *r, bool want_sq)

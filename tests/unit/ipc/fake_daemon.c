@@ -53,7 +53,7 @@ struct conn {
 	int sock;
 	bool greeted;
 	uint32_t hello_tag;
-	bool kick;
+	bool kick, wipe;
 	uint32_t next_ring;
 	struct fake_ring rings[MAX_RINGS];
 	uint32_t n_rings;
@@ -345,8 +345,12 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	if (starts(j, "less"))
 		j->len -= 3 * (uint32_t)(generation - 7);
 	restarting |= starts(j, "poison");
-	for (i = 0; starts(j, "kick") && i < n_conns; i++)
-		conns[i].kick |= r >= conns[i].rings && r < conns[i].rings + MAX_RINGS;
+	for (i = 0; i < n_conns; i++) {
+		if (r < conns[i].rings || r >= conns[i].rings + MAX_RINGS)
+			continue;
+		conns[i].kick |= starts(j, "kick");
+		conns[i].wipe |= starts(j, "wipe");
+	}
 	r->n_jobs++;
 }
 
@@ -624,6 +628,23 @@ static void poll_all(const struct fake_daemon *d, int listener, int timeout_ms)
 	}
 }
 
+/* All that is left of a session that ends, for some time. */
+static void wipe_conn(struct conn *c)
+{
+	struct ring_daemon *r;
+	uint32_t i;
+
+	for (i = 0; i < c->n_rings; i++) {
+		r = &c->rings[i].ring;
+		region_scrub(&r->c2d, 0);
+		region_scrub(&r->d2c, r->d2c.size);
+	}
+	usleep(50000);
+	c->wipe = false;
+	c->kick = how == FAKE_DIES;
+	restarting = !c->kick;
+}
+
 static void serve(const struct fake_daemon *d, int listener)
 {
 	uint64_t idle_ns = 0;
@@ -637,6 +658,8 @@ static void serve(const struct fake_daemon *d, int listener)
 		if (restarting)
 			restart(d);
 		for (i = 0; i < n_conns; i++) {
+			if (conns[i].wipe)
+				wipe_conn(&conns[i]);
 			if (conns[i].kick) {
 				drop_conn(i--);
 				continue;

@@ -18,6 +18,7 @@
  *   "fail"  ends with KVD_E_CONTEXT, detail 77
  *   "bad"   posts a CQE for a request that nobody made
  *   "kick"  hangs up on its client
+ *   "wipe"  wipes the ring, sleeps for 50 ms, then hangs up, or restarts if so told
  *   "vary"  the answer has the generation in it
  *   "less"  slow, and three bytes shorter with each generation
  *   "poison" restarts as soon as it is seen

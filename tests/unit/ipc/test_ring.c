@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -390,6 +391,93 @@ START_TEST(client_distrusts_too)
 }
 END_TEST
 
+/* A ring that was wiped is told from an empty one, as soon as zero is not its first seq. */
+START_TEST(client_sees_the_end)
+{
+	struct kvd_cqe cqe = {.user_data = 3, .res = 7}, got;
+	struct ring_daemon d;
+	struct ring_client c;
+
+	make_pair(&d, &c, 4, 4);
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(ring_client_take(&c, &got), RING_EMPTY);
+		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+		ck_assert_int_eq(ring_client_take(&c, &got), RING_OK);
+		ck_assert_int_eq(got.res, 7);
+	}
+	ck_assert_int_eq(ring_client_take(&c, &got), RING_EMPTY);
+	ck_assert(!ring_client_wiped(&c));
+	ring_daemon_deinit(&d);
+	ck_assert(ring_client_wiped(&c));
+	ck_assert_int_eq(ring_client_take(&c, &got), RING_GONE);
+	ck_assert(!ring_client_pending(&c));
+	ring_client_deinit(&c);
+}
+END_TEST
+
+#define WIPES 20000u
+
+static struct ring_daemon wiped_d;
+static uint64_t n_wiped, n_looked;
+
+static void wait_for(const uint64_t *word, uint64_t n)
+{
+	while (shm_load_acquire_u64(word) != n)
+		sched_yield();
+}
+
+/* One entry a round, in the same slot; it is there for moments only. */
+static void *post_and_wipe(void *arg)
+{
+	struct kvd_cqe cqe = {.user_data = 3, .res = 7};
+	uint64_t *words = (void *)wiped_d.cq;
+
+	(void)arg;
+	memset(cqe.u.raw, 5, sizeof(cqe.u.raw));
+	for (uint32_t n = 0; n < WIPES; n++) {
+		wait_for(&n_looked, n);
+		wiped_d.cq_pos = 0;
+		ck_assert_int_eq(ring_daemon_post(&wiped_d, &cqe), RING_OK);
+		for (uint32_t i = 0; i < n % 64; i++)
+			(void)shm_load_acquire_u64(&n_looked);
+		for (int i = 0; i < 8; i++)
+			shm_store_release_u64(&words[i], 0);
+		shm_store_release_u64(&n_wiped, n + 1);
+	}
+	return NULL;
+}
+
+/* Whatever is taken during the wipe is as it was posted. */
+START_TEST(no_entry_is_half_wiped)
+{
+	struct kvd_cqe got;
+	enum ring_status st;
+	struct ring_client c;
+	pthread_t t;
+
+	make_pair(&wiped_d, &c, 4, 4096);
+	ck_assert_int_eq(pthread_create(&t, NULL, post_and_wipe, NULL), 0);
+	for (uint32_t n = 0; n < WIPES; n++) {
+		c.cq_pos = 0;
+		do
+			st = ring_client_take(&c, &got);
+		while (st == RING_EMPTY && shm_load_acquire_u64(&n_wiped) == n);
+		if (st == RING_OK) {
+			ck_assert_uint_eq(got.user_data, 3);
+			ck_assert_int_eq(got.res, 7);
+			for (size_t i = 0; i < sizeof(got.u.raw); i++)
+				ck_assert_uint_eq(got.u.raw[i], 5);
+		}
+		ck_assert_int_ne(st, RING_FAULT);
+		wait_for(&n_wiped, n + 1);
+		shm_store_release_u64(&n_looked, n + 1);
+	}
+	pthread_join(t, NULL);
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&wiped_d);
+}
+END_TEST
+
 #define STRESS 300000u
 
 static struct ring_daemon stress_d;
@@ -489,6 +577,8 @@ int main(void)
 		arena_bounds,
 		doorbells_never_block_the_daemon,
 		client_distrusts_too,
+		client_sees_the_end,
+		no_entry_is_half_wiped,
 		stress_with_sleep,
 	};
 
