@@ -99,6 +99,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 	int rc;
 
 	for (;;) {
+		memset(c->buf, 0, sizeof(struct kvd_msg_ring_opened));
 		n = fdpass_recv_fds(c->sock, c->buf, KVD_MSG_MAX, fds, ret_n_fds);
 		if (n == 0)
 			return -ECONNRESET;
@@ -108,6 +109,8 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 				return rc;
 			continue;
 		}
+		if (n == -EBADMSG && reopen_cut(c))
+			continue;
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			return KVD_E_PROTO;
 		if (n < 0)

@@ -32,6 +32,8 @@
  *    |                   ^  |
  *    +-- a ring's pipe --|--+--> SILENT: the daemon is dead; a notice, or the end of
  *    |   has hung up     |  |            the connection will come
+ *    +-- no ring in -----|--+--> SILENT, slow: any answer leads back to OK
+ *    |   time            |  |
  *    +-- end of socket --+--+--> GONE: connect again, then HELLO
  *
  * From each of them but OK to DEAD when its time is over, or by a refusal.
@@ -58,6 +60,7 @@ enum client_state {
  * @pause_ns:   how long a request is held back first that was lost too often
  * @hello_tag:  HELLO: what WELCOME will repeat
  * @hello_ns:   HELLO: when it was said
+ * @slow:       SILENT only because RING_OPEN was not answered in time
  * @notice_tag: of the newest notice that is not answered; 0: none
  * @timer_fd:   for event loops: when to look again though no descriptor tells; -1
  *              until one is asked for
@@ -80,6 +83,7 @@ struct kvc_client {
 	uint64_t pause_ns;
 	uint32_t hello_tag;
 	uint64_t hello_ns;
+	bool slow;
 	uint32_t notice_tag;
 	int timer_fd;
 	int64_t timeout_ns;
@@ -326,6 +330,8 @@ void client_unlock(struct kvc_client *c);
 bool client_trylock(struct kvc_ring *r);
 /* The connection is lost. @state: SILENT or GONE. */
 void client_lost(struct kvc_client *c, enum client_state state);
+/* The daemon that owes an answer has said something: it lives. */
+void client_answered(struct kvc_client *c);
 /* A notice came. */
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
 /* After a change of what client_attend() is to be called for though no descriptor tells. */
@@ -399,6 +405,11 @@ int reopen_step(struct kvc_ring *r, bool *ret_same_model);
 /* A packet that no call waits for. Return: true if its descriptors are taken. */
 bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
 		     size_t n_fds);
+/* The packet in c->buf came without its descriptors, for which this process has no room; it
+ * began as zeros. Return: true if it was for a ring that is opened again. */
+bool reopen_cut(struct kvc_client *c);
+/* Tell the daemon that nobody wants a ring, and wait for nothing. */
+void reopen_send_close(struct kvc_client *c, uint32_t ring_id);
 /* When reopen_look() has something to do; 0: never. */
 uint64_t reopen_next_look(const struct kvc_client *c);
 /* The connection is lost if an answer has not come in time. */

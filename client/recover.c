@@ -156,6 +156,7 @@ static void give_up(struct kvc_client *c)
 		return;
 	if (c->state != CLIENT_GONE)
 		watch_socket(c, false);
+	c->slow = false;
 	set_state(c, CLIENT_DEAD);
 	/* What a daemon may still hold for this connection ends with it. */
 	(void)shutdown(c->sock, SHUT_RDWR);
@@ -166,6 +167,7 @@ void client_lost(struct kvc_client *c, enum client_state state)
 {
 	if (c->state == CLIENT_DEAD || c->state == CLIENT_GONE)
 		return;
+	c->slow = false;
 	if (c->state == CLIENT_OK)
 		c->lost_ns = clock_ns();
 	if (!c->reconnect) {
@@ -181,6 +183,15 @@ void client_lost(struct kvc_client *c, enum client_state state)
 	}
 	set_state(c, state);
 	client_set_timer(c);
+}
+
+void client_answered(struct kvc_client *c)
+{
+	if (!c->slow)
+		return;
+	c->slow = false;
+	set_state(c, CLIENT_OK);
+	wake_rings(c);
 }
 
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)
@@ -257,9 +268,12 @@ static void receive_all(struct kvc_client *c)
 	ssize_t n;
 
 	while (c->state != CLIENT_GONE && c->state != CLIENT_DEAD) {
+		memset(c->buf, 0, sizeof(struct kvd_msg_ring_opened));
 		n = fdpass_recv_fds(c->sock, c->buf, KVD_MSG_MAX, fds, &n_fds);
 		if (n == -EAGAIN)
 			break;
+		if (n == -EBADMSG)
+			(void)reopen_cut(c);
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			continue;
 		if (n <= 0) {
@@ -318,7 +332,7 @@ bool client_attend(struct kvc_ring *r)
 		return true;
 	if (!client_trylock(r))
 		return false;
-	if (c->state == CLIENT_OK && r->hup && c->epoch == r->epoch)
+	if ((c->state == CLIENT_OK || c->slow) && r->hup && c->epoch == r->epoch)
 		client_lost(c, CLIENT_SILENT);
 	step(c);
 	client_unlock(c);

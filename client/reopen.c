@@ -30,8 +30,8 @@ static uint32_t take_tag(struct kvc_client *c)
 	return c->next_tag;
 }
 
-/* A ring that nobody wants any more. If that cannot be said, it ends with the session. */
-static void send_close(struct kvc_client *c, uint32_t ring_id)
+/* If that cannot be said, the ring ends with the session. */
+void reopen_send_close(struct kvc_client *c, uint32_t ring_id)
 {
 	struct kvd_msg_ring_close msg = {.ring_id = ring_id};
 
@@ -46,7 +46,7 @@ void reopen_forget(struct kvc_ring *r, bool tell)
 
 	if (o->status > 0) {
 		if (tell && c->state == CLIENT_OK && c->epoch == o->epoch)
-			send_close(c, o->opened.ring_id);
+			reopen_send_close(c, o->opened.ring_id);
 		close_fds(o->fds, KVD_RING_N_FDS);
 	}
 	*o = (struct reopen){0};
@@ -64,6 +64,7 @@ uint64_t reopen_next_look(const struct kvc_client *c)
 
 void reopen_look(struct kvc_client *c)
 {
+	bool late = false;
 	uint64_t now;
 
 	if (!reopen_next_look(c))
@@ -73,12 +74,15 @@ void reopen_look(struct kvc_client *c)
 		if (!r->reopen.look_ns || now < r->reopen.look_ns)
 			continue;
 		r->reopen.look_ns = 0;
-		/* As good as dead: its end or its successor will show. */
-		if (r->reopen.tag && c->epoch == r->reopen.epoch)
-			client_lost(c, CLIENT_SILENT);
+		late |= r->reopen.tag && c->epoch == r->reopen.epoch;
 		if (r->wake_fd >= 0)
 			doorbell_signal_submit(r->wake_fd);
 	}
+	if (!late)
+		return;
+	/* Its end, its successor or its answer will show. */
+	client_lost(c, CLIENT_SILENT);
+	c->slow = c->state == CLIENT_SILENT;
 }
 
 /* The answer to @o. Return: 1: it is a ring, whose descriptors are taken; negative: not. */
@@ -98,6 +102,42 @@ static int read_answer(struct reopen *o, const void *packet, size_t len, const i
 	return 1;
 }
 
+static struct kvc_ring *find_asker(const struct kvc_client *c, uint32_t tag)
+{
+	struct kvc_ring *r;
+
+	for (r = c->rings; r; r = r->next)
+		if (r->reopen.tag && !r->reopen.status && r->reopen.tag == tag)
+			break;
+	return r;
+}
+
+/* @status is the answer that @r waits for. */
+static void put_down(struct kvc_ring *r, int status)
+{
+	r->reopen.look_ns = 0;
+	r->reopen.status = status;
+	/* Who sleeps in an event loop may have been woken for another thread. */
+	if (r->wake_fd >= 0)
+		doorbell_signal_submit(r->wake_fd);
+}
+
+bool reopen_cut(struct kvc_client *c)
+{
+	struct kvd_msg_ring_opened opened;
+	struct kvc_ring *r;
+
+	memcpy(&opened, c->buf, sizeof(opened));
+	if (opened.hdr.type != KVD_MSG_RING_OPENED || opened.hdr.len < sizeof(opened))
+		return false;
+	client_answered(c);
+	reopen_send_close(c, opened.ring_id);
+	r = find_asker(c, opened.hdr.tag);
+	if (r)
+		put_down(r, -EMFILE);
+	return r != NULL;
+}
+
 bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
 		     size_t n_fds)
 {
@@ -108,22 +148,18 @@ bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const
 	if (len < sizeof(h))
 		return false;
 	memcpy(&h, packet, sizeof(h));
-	for (r = c->rings; r; r = r->next)
-		if (r->reopen.tag && !r->reopen.status && r->reopen.tag == h.tag)
-			break;
+	if (h.type != KVD_MSG_NOTICE)
+		client_answered(c);
+	r = find_asker(c, h.tag);
 	if (r) {
-		r->reopen.look_ns = 0;
-		r->reopen.status = read_answer(&r->reopen, packet, len, fds, n_fds);
-		/* Who sleeps in an event loop may have been woken for another thread. */
-		if (r->wake_fd >= 0)
-			doorbell_signal_submit(r->wake_fd);
+		put_down(r, read_answer(&r->reopen, packet, len, fds, n_fds));
 		return r->reopen.status > 0;
 	}
 	/* Too late: the ring was closed, or its opening given up. */
 	if (c->state == CLIENT_OK && h.type == KVD_MSG_RING_OPENED &&
 	    proto_parse_reply(packet, len, KVD_MSG_RING_OPENED, sizeof(opened), &opened,
 			      sizeof(opened)) >= 0)
-		send_close(c, opened.ring_id);
+		reopen_send_close(c, opened.ring_id);
 	return false;
 }
 
@@ -196,7 +232,10 @@ int reopen_step(struct kvc_ring *r, bool *ret_same_model)
 
 	if (r->reopen.tag && r->reopen.epoch != c->epoch)
 		reopen_forget(r, false);
-	if (c->state != CLIENT_OK || (r->hup && c->epoch == r->epoch)) {
+	/* What was asked for may come yet. */
+	if (c->slow)
+		return -EAGAIN;
+	if (c->state != CLIENT_OK || c->epoch == r->epoch) {
 		reopen_forget(r, false);
 		return -EAGAIN;
 	}
@@ -213,8 +252,10 @@ int reopen_step(struct kvc_ring *r, bool *ret_same_model)
 	if (answer.status < 0)
 		return answer.status;
 	rc = replace(r, &answer.opened, answer.fds);
-	if (rc < 0)
+	if (rc < 0) {
+		reopen_send_close(c, answer.opened.ring_id);
 		return rc;
+	}
 	*ret_same_model =
 		memcmp(r->fingerprint, c->model.fingerprint, sizeof(r->fingerprint)) == 0;
 	ring_bind(r);

@@ -223,6 +223,8 @@ void kvc_ring_close(struct kvc_ring *r)
 	if (!forked && c->state == CLIENT_OK && c->epoch == r->epoch && !has_hung_up(r))
 		(void)ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
 				      KVD_MSG_RING_CLOSED, NULL);
+	else if (!forked && c->slow && c->epoch == r->epoch)
+		reopen_send_close(c, r->ring_id);
 	ring_free(r, forked);
 	if (!forked)
 		client_unlock(c);

@@ -128,7 +128,8 @@ static void open_ring(const struct fake_daemon *d, struct conn *c,
 	}
 	memset(r, 0, sizeof(*r));
 	rc = ring_daemon_init(&r->ring, o->sq_entries, o->cq_entries, o->in_bytes,
-			      o->out_bytes);
+			      d->other_size && generation > 7 ? 2 * o->out_bytes
+							      : o->out_bytes);
 	if (rc < 0) {
 		send_error(c, KVD_MSG_ERROR, req->hdr.tag, rc);
 		return;

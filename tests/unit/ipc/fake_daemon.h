@@ -42,6 +42,7 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
  * @restart:      how
  * @mute:         no answer to STATS before the first restart
  * @stop_at_open: after a restart it stops itself (SIGSTOP) before it opens a ring
+ * @other_size:   after a restart rings have larger output arenas than asked for
  * @max_waiting:  a GENERATE more without a token is refused (KVD_E_QUOTA); 0: any number
  * @refuses:      after a restart every GENERATE is refused so
  * @new_model:    the fingerprint changes with each restart
@@ -56,6 +57,7 @@ struct fake_daemon {
 	bool no_reply;
 	bool mute;
 	bool stop_at_open;
+	bool other_size;
 	enum fake_restart restart;
 	uint32_t max_waiting;
 	bool refuses;

@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <kvclient.h>
 
@@ -133,6 +135,117 @@ START_TEST(opening_again_has_its_limit)
 }
 END_TEST
 
+/*
+ * It answers behind its limit, but before the client is given up: all goes on, as soon as
+ * it says something. A ring that was closed meanwhile is closed again when it comes.
+ */
+START_TEST(opening_again_may_be_late)
+{
+	const char *prompt = "slow 0123456789";
+	struct kvc_input in = kvc_text(prompt, strlen(prompt));
+	struct kvd_stats stats = {.size = sizeof(stats)};
+	struct kvc_ring *ring, *other;
+	const struct kvd_cqe *cqe;
+	struct got got[1] = {0};
+	pthread_t t;
+	void *ret;
+
+	start_with((struct fake_daemon){.restart = way(_i & 1),
+					.stop_at_open = true,
+					.max_rings = 2},
+		   30 * SECOND_NS, -1);
+	ck_assert_int_eq(kvc_ring_open(client, &other, NULL), 0);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	client->timeout_ns = 100000000;
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 2);
+	kill(fake.pid, SIGUSR1);
+	while (!other->reopen.tag)
+		ck_assert_int_eq(kvc_ring_peek_cqe(other, &cqe), -EAGAIN);
+	while (!ring->reopen.tag)
+		if (kvc_ring_peek_cqe(ring, &cqe) == 0) {
+			take(got, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+	wait_until_stopped();
+	while (!client->slow)
+		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
+	if (_i & 2)
+		kvc_ring_close(other);
+	kill(fake.pid, SIGCONT);
+	wait_until_stopped();
+	kill(fake.pid, SIGCONT);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert_int_eq(got[0].res, 5);
+	ck_assert_str_eq(got[0].text, prompt);
+	client->timeout_ns = -1;
+	ck_assert_int_eq(kvc_stats(client, &stats), 0);
+	if (_i & 2) {
+		ck_assert_int_eq(pthread_create(&t, NULL, open_second, NULL), 0);
+		wait_until_stopped();
+		kill(fake.pid, SIGCONT);
+		pthread_join(t, &ret);
+		ck_assert_ptr_nonnull(ret);
+		other = ret;
+	}
+	kvc_prep_nop(next(other, 0));
+	ck_assert_int_eq(kvc_ring_submit(other), 1);
+	ck_assert_int_eq(kvc_ring_wait_cqe(other, &cqe, -1), 0);
+	kvc_ring_cqe_seen(other);
+	kvc_ring_close(other);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
+/* What comes cannot be used: no room for descriptors, another geometry. It is closed. */
+START_TEST(what_is_of_no_use_is_closed)
+{
+	struct kvc_input in = kvc_text("slow 0123456789", 15);
+	bool no_room = _i & 2;
+	struct rlimit old, low;
+	const struct kvd_cqe *cqe;
+	struct got got[1] = {0};
+	struct kvc_ring *ring, *other;
+	int rc;
+
+	start_with((struct fake_daemon){.restart = way(_i & 1),
+					.other_size = !no_room,
+					.max_rings = 1},
+		   10 * SECOND_NS, -1);
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	take_some(ring, got, 1);
+	if (no_room) {
+		ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+		low = old;
+		rc = dup(0);
+		ck_assert_int_ge(rc, 0);
+		close(rc);
+		low.rlim_cur = (rlim_t)rc + 2;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
+	}
+	kill(fake.pid, SIGUSR1);
+	while ((rc = kvc_ring_wait_cqe(ring, &cqe, 10 * SECOND_NS)) == 0) {
+		take(got, cqe);
+		kvc_ring_cqe_seen(ring);
+	}
+	ck_assert_int_eq(rc, no_room ? -EMFILE : KVD_E_PROTO);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
+	if (no_room)
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+	/* The only ring that may be open is free again. */
+	ck_assert_msg(kvc_ring_open(client, &other, NULL) == 0, "%s", kvc_errmsg());
+	kvc_ring_close(other);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("reopen");
@@ -144,6 +257,10 @@ int main(void)
 	/* 0: the connection ends; 1: it is kept. */
 	tcase_add_loop_test(t, opening_again_holds_up_nobody, 0, 2);
 	tcase_add_loop_test(t, opening_again_has_its_limit, 0, 2);
+	/* 2: and the other ring is closed meanwhile. */
+	tcase_add_loop_test(t, opening_again_may_be_late, 0, 4);
+	/* 2: and there is no room for descriptors; else another geometry. */
+	tcase_add_loop_test(t, what_is_of_no_use_is_closed, 0, 4);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);
