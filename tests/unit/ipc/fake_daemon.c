@@ -34,9 +34,11 @@ struct job {
 	uint32_t n_tokens;
 	uint32_t max_tokens;
 	uint32_t pieces_from;
+	uint32_t timeout_ms;
+	uint32_t hang_at;
 	uint64_t next_ns;
 	bool cancelled;
-	bool hang, slow, die, big, vary;
+	bool hang, slow, die, big, vary, text_varies;
 };
 
 struct fake_ring {
@@ -328,6 +330,7 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	memset(j, 0, sizeof(*j));
 	j->user_data = sqe->user_data;
 	j->max_tokens = p.max_tokens;
+	j->timeout_ms = p.timeout_ms;
 	j->len = sqe->in_len;
 	j->text = malloc(j->len + 1u);
 	memcpy(j->text, ring_daemon_in(&r->ring, sqe->in_off, sqe->in_len), sqe->in_len);
@@ -341,8 +344,11 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	j->slow = starts(j, "slow");
 	j->die = starts(j, "die");
 	j->big = starts(j, "big");
-	j->vary = starts(j, "vary");
-	j->slow |= j->vary | starts(j, "less");
+	j->vary = starts(j, "vary") || starts(j, "wild");
+	j->text_varies = starts(j, "text");
+	j->slow |= j->vary | starts(j, "less") | starts(j, "once") | starts(j, "text");
+	if (generation > 7)
+		j->hang_at = starts(j, "wild") ? 1 : starts(j, "once") ? 2 : 0;
 	if (starts(j, "less"))
 		j->len -= 3 * (uint32_t)(generation - 7);
 	restarting |= starts(j, "poison");
@@ -365,6 +371,7 @@ static void step_job(struct fake_ring *r, struct job *j)
 		end_job(r, j, -ECANCELED, 0, KVD_FINISH_CANCELLED);
 		return;
 	}
+	j->hang |= j->hang_at && j->n_tokens == j->hang_at;
 	if (j->hang || (j->slow && clock_ns() < j->next_ns))
 		return;
 	if (j->slow)
@@ -394,7 +401,7 @@ static void step_job(struct fake_ring *r, struct job *j)
 		return;
 	}
 	if (j->pos == j->len || (j->max_tokens && j->n_tokens == j->max_tokens)) {
-		end_job(r, j, (int)j->n_tokens, 0,
+		end_job(r, j, (int)j->n_tokens, j->timeout_ms,
 			j->pos == j->len ? KVD_FINISH_STOP : KVD_FINISH_LENGTH);
 		return;
 	}
@@ -405,7 +412,8 @@ static void step_job(struct fake_ring *r, struct job *j)
 	t->logprob = -0.5f;
 	t->n_bytes = (uint8_t)n;
 	for (i = 0; i < n; i++)
-		t->bytes[i] = j->text[j->pos + i];
+		t->bytes[i] = (uint8_t)(j->text[j->pos + i] +
+					(j->text_varies ? generation - 7 : 0));
 	cqe.flags |= KVD_CQE_LOGPROB;
 	j->pos += n;
 	j->n_tokens++;

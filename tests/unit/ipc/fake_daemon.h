@@ -7,7 +7,7 @@
  * opcode with answers that can be told in advance. What the tests of libkvclient
  * and the benchmark of the transport talk to.
  *
- * Text tokenizes to its bytes. GENERATE echoes the input, three bytes a token;
+ * Text tokenizes to its bytes. GENERATE echoes the input, three bytes a token, and ends with timeout_ms as detail;
  * all requests advance by one token a round, so short ones overtake long ones.
  * Inputs that begin with a word do more:
  *
@@ -20,6 +20,9 @@
  *   "kick"  hangs up on its client
  *   "wipe"  wipes the ring, sleeps for 50 ms, then hangs up, or restarts if so told
  *   "vary"  the answer has the generation in it
+ *   "wild"  like "vary", and after a restart it hangs behind the first token
+ *   "once"  slow, and after a restart it hangs behind the second token
+ *   "text"  slow, and the bytes of its tokens change with each generation, not the ids
  *   "less"  slow, and three bytes shorter with each generation
  *   "poison" restarts as soon as it is seen
  *
