@@ -220,6 +220,15 @@ static void engine_save(struct loop_defer *save)
 		loop_defer(engine->loop, &engine->save, engine_save);
 }
 
+/* A part of the pool has its huge pages: the next one. */
+static void engine_has_pages(struct loop_io *io, uint32_t events)
+{
+	struct engine *engine = container_of(io, struct engine, pages_io);
+
+	(void)events;
+	engine_save(&engine->save);
+}
+
 static void engine_step(struct loop_defer *kick)
 {
 	struct engine *engine = container_of(kick, struct engine, kick);
@@ -498,6 +507,10 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 	if (!r)
 		r = loop_io_add(loop, &engine->worker_io, engine->worker.event_fd,
 				LOOP_READ, engine_stepped);
+	if (!r && engine->keep.pages.worker.started)
+		r = loop_io_add(loop, &engine->pages_io,
+				engine->keep.pages.worker.event_fd, LOOP_READ,
+				engine_has_pages);
 	if (!r && engine->tokenizer)
 		r = encoder_init(&engine->encoder, engine);
 	if (r)
@@ -516,6 +529,7 @@ void engine_deinit(struct engine *engine)
 	loop_defer_cancel(&engine->save);
 	loop_timer_stop(&engine->deadline);
 	loop_io_remove(&engine->worker_io);
+	loop_io_remove(&engine->pages_io);
 	worker_deinit(&engine->worker);
 	encoder_deinit(&engine->encoder);
 	engine->worker.busy = false;

@@ -64,6 +64,7 @@ struct engine {
 	struct plan_result result;
 	struct worker worker;
 	struct loop_io worker_io;
+	struct loop_io pages_io;
 	struct encoder encoder;
 	struct loop_defer kick;
 	struct loop_defer save;

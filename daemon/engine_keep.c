@@ -16,14 +16,6 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* Since Linux 6.1. */
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
-#define HUGE_BYTES  ((size_t)2 << 20)
-#define CHUNK_BYTES (8 * HUGE_BYTES)
-
 /* What is summed up to be written down in one turn of the loop: half a millisecond or one. */
 #define SAVE_BYTES ((size_t)4 << 20)
 
@@ -254,6 +246,9 @@ int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 	r = image_init(&keep->image, keep->map, model, blocks);
 	if (r)
 		return r;
+	r = pool_pages_init(&keep->pages);
+	if (r)
+		return r;
 	if (!keep->warm) {
 		index->image = &keep->image;
 		keep->settled = true;
@@ -294,32 +289,24 @@ static bool chunk_is_used(const struct engine_keep *keep, const struct block_poo
 	return false;
 }
 
-/*
- * Huge pages for the next chunk of the pool, if it has come into use: blocks are first taken
+/* Huge pages for the next chunk of the pool, if it has come into use: blocks are first taken
  * in the order of their ids. Of those before the last that came back, what is free is taken
- * next. Return: whether the one after it is to be looked at.
- */
-static bool spread_huge_pages(struct engine_keep *keep, const struct block_pool *pool)
+ * next. */
+static void spread_huge_pages(struct engine_keep *keep, const struct block_pool *pool)
 {
-	size_t whole =
-		keep->image.n_blocks * keep->image.block_bytes / HUGE_BYTES * HUGE_BYTES;
-	size_t from = keep->huge_next * CHUNK_BYTES, end = from + CHUNK_BYTES;
-	const volatile uint8_t *blocks = keep->image.blocks;
+	size_t whole = keep->image.n_blocks * keep->image.block_bytes / POOL_PAGES_HUGE *
+		       POOL_PAGES_HUGE;
+	size_t from, end;
 
+	if (!pool_pages_ready(&keep->pages))
+		return;
+	from = keep->pages.next * POOL_PAGES_CHUNK;
+	end = from + POOL_PAGES_CHUNK;
 	if (end > whole)
 		end = whole;
-	if (from >= end ||
-	    (from >= keep->came_back_end && !chunk_is_used(keep, pool, from, end)))
-		return false;
-	keep->huge_next++;
-	/* a huge page takes the place of small ones: there has to be one */
-	for (size_t at = from; at < end; at += HUGE_BYTES)
-		(void)blocks[at];
-	if (madvise((void *)(blocks + from), end - from, MADV_COLLAPSE) == 0 ||
-	    errno == EAGAIN || errno == EBUSY || errno == ENOMEM)
-		return true;
-	keep->huge_next = UINT32_MAX;
-	return false;
+	if (from < end &&
+	    (from < keep->came_back_end || chunk_is_used(keep, pool, from, end)))
+		pool_pages_start(&keep->pages, keep->image.blocks + from, end - from);
 }
 
 bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
@@ -335,13 +322,15 @@ bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
 			(unsigned long long)keep->image.n_lost);
 		keep->n_lost = keep->image.n_lost;
 	}
-	return prefix_save(index, SAVE_BYTES) > 0 || spread_huge_pages(keep, index->pool);
+	spread_huge_pages(keep, index->pool);
+	return prefix_save(index, SAVE_BYTES) > 0;
 }
 
 void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)
 {
 	if (!keep->store)
 		return;
+	pool_pages_deinit(&keep->pages);
 	if (index && index->image)
 		(void)prefix_save(index, SIZE_MAX);
 	/* an end in good order is no crash; but who failed to take it back will again */

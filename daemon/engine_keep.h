@@ -15,10 +15,8 @@
  *   engine_keep_save()     published blocks are written down; between steps
  *   engine_keep_close()    the end; what lies in the store stays there
  *
- * The kernel gives huge pages to memory files at the first touch only where an administrator
- * switched that on, and long contexts are a fifth slower without. So the parts of the pool
- * that have come into use are put onto huge pages afterwards (MADV_COLLAPSE), a chunk at a
- * time; a later daemon finds them so. Private memory needs none of that.
+ * Parts of the pool that have come into use are put onto huge pages (pool_pages.h). Private
+ * memory needs none of that.
  *
  * What comes back is used only if its seals forbid every change of its size, since a file
  * that shrinks kills who has mapped it.
@@ -33,6 +31,7 @@
 #include "daemon/cache/image.h"
 #include "daemon/cache/prefix.h"
 #include "daemon/fdstore.h"
+#include "daemon/pool_pages.h"
 
 /**
  * struct engine_keep - see above
@@ -43,7 +42,7 @@
  * @generation: of this daemon; 0: no image says
  * @settled: the index follows the image; until then a failed start is the image's doing
  * @n_lost: image.n_lost as last reported
- * @huge_next: huge pages are there for chunks of the pool below this one
+ * @pages: huge pages for the pool
  * @came_back_end: bytes of the pool up to the end of the last block that a former daemon used
  */
 struct engine_keep {
@@ -59,7 +58,7 @@ struct engine_keep {
 	uint64_t generation;
 	uint64_t begin_ns;
 	uint64_t n_lost;
-	uint32_t huge_next;
+	struct pool_pages pages;
 	uint64_t came_back_end;
 };
 
@@ -97,7 +96,8 @@ void engine_keep_discard(struct fdstore *store);
  * @index: empty; writes to the image from now on
  * @blocks: the pool's bytes
  *
- * Return: 0 or -ENOMEM: the start fails, and the third of them drops what was kept.
+ * Return: 0, -ENOMEM, or -EAGAIN (no thread): the start fails, and the third of them drops what
+ * was kept.
  */
 int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 			const struct image_model *model, const void *blocks);
@@ -107,6 +107,8 @@ void engine_keep_succeed(struct engine_keep *keep);
 
 /**
  * engine_keep_save() - write down some of what was published, report damage, huge pages
+ *
+ * To be called also when keep->pages.worker.event_fd is readable.
  *
  * Return: whether there is more to write.
  */

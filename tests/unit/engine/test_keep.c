@@ -5,6 +5,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,9 +175,13 @@ END_TEST
 /* Return: chunks that have huge pages; all that are asked for where the kernel gives none. */
 static uint32_t spread(uint32_t expected)
 {
-	while (engine_keep_save(&keep, &index_))
-		;
-	return keep.huge_next == UINT32_MAX ? expected : keep.huge_next;
+	struct pollfd ended = {.fd = keep.pages.worker.event_fd, .events = POLLIN};
+
+	while (engine_keep_save(&keep, &index_) || keep.pages.worker.busy ||
+	       keep.pages.n_tries)
+		if (keep.pages.worker.busy)
+			ck_assert_int_eq(poll(&ended, 1, 60000), 1);
+	return keep.pages.next == UINT32_MAX ? expected : keep.pages.next;
 }
 
 START_TEST(huge_pages_go_on_after_a_restart)
