@@ -30,7 +30,7 @@ import kvdtest
 from kvdtest import HOSTILE, SANITIZED, Daemon, Skip, equal, limit, until
 from test_death import Neighbour, back_at, base_of
 
-TIME = kvdtest.seconds(60 if SANITIZED else 8)
+TIME = kvdtest.seconds(20 if SANITIZED else 8)
 LEFT_OUT_US = 500000
 
 
