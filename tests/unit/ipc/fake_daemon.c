@@ -349,6 +349,8 @@ static void begin_job(struct fake_ring *r, const struct kvd_sqe *sqe)
 	j->slow |= j->vary | starts(j, "less") | starts(j, "once") | starts(j, "text");
 	if (generation > 7)
 		j->hang_at = starts(j, "wild") ? 1 : starts(j, "once") ? 2 : 0;
+	else
+		j->hang_at = options->first_tokens;
 	if (starts(j, "less"))
 		j->len -= 3 * (uint32_t)(generation - 7);
 	restarting |= starts(j, "poison");

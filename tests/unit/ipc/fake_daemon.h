@@ -49,6 +49,8 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
  * @max_waiting:  a GENERATE more without a token is refused (KVD_E_QUOTA); 0: any number
  * @refuses:      after a restart every GENERATE is refused so
  * @new_model:    the fingerprint changes with each restart
+ * @first_tokens: before the first restart a GENERATE hangs behind so many, however long
+ *                the restart is in coming; 0: it goes on
  * @spin_ns:      watch the rings so long before sleeping
  */
 struct fake_daemon {
@@ -65,6 +67,7 @@ struct fake_daemon {
 	uint32_t max_waiting;
 	bool refuses;
 	bool new_model;
+	uint32_t first_tokens;
 	uint64_t spin_ns;
 };
 

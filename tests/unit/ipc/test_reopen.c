@@ -54,7 +54,8 @@ START_TEST(opening_again_holds_up_nobody)
 
 	start_with((struct fake_daemon){.restart = way(_i),
 					.stop_at_open = true,
-					.max_rings = 2},
+					.max_rings = 2,
+					.first_tokens = 2},
 		   5 * SECOND_NS, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &other, NULL), 0);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
@@ -112,7 +113,9 @@ START_TEST(opening_again_has_its_limit)
 	struct got got[1] = {0};
 	struct kvc_ring *ring;
 
-	start_with((struct fake_daemon){.restart = way(_i), .stop_at_open = true},
+	start_with((struct fake_daemon){.restart = way(_i),
+					.stop_at_open = true,
+					.first_tokens = 1},
 		   500000000, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
 	/* Only now: a busy machine may take its time to connect. */
@@ -152,11 +155,11 @@ START_TEST(opening_again_may_be_late)
 
 	start_with((struct fake_daemon){.restart = way(_i & 1),
 					.stop_at_open = true,
-					.max_rings = 2},
+					.max_rings = 2,
+					.first_tokens = 2},
 		   30 * SECOND_NS, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &other, NULL), 0);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
-	client->timeout_ns = 100000000;
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 2);
@@ -169,6 +172,9 @@ START_TEST(opening_again_may_be_late)
 			kvc_ring_cqe_seen(ring);
 		}
 	wait_until_stopped();
+	/* Both have asked, and their limit is reached. */
+	other->reopen.look_ns = 1;
+	ring->reopen.look_ns = 1;
 	while (!client->slow)
 		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
 	if (_i & 2)
@@ -180,7 +186,6 @@ START_TEST(opening_again_may_be_late)
 	ck_assert_int_eq(got[0].finals, 1);
 	ck_assert_int_eq(got[0].res, 5);
 	ck_assert_str_eq(got[0].text, prompt);
-	client->timeout_ns = -1;
 	ck_assert_int_eq(kvc_stats(client, &stats), 0);
 	if (_i & 2) {
 		ck_assert_int_eq(pthread_create(&t, NULL, open_second, NULL), 0);
@@ -213,7 +218,8 @@ START_TEST(what_is_of_no_use_is_closed)
 
 	start_with((struct fake_daemon){.restart = way(_i & 1),
 					.other_size = !no_room,
-					.max_rings = 1},
+					.max_rings = 1,
+					.first_tokens = 1},
 		   10 * SECOND_NS, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
 	kvc_prep_generate(next(ring, 0), &in, NULL);

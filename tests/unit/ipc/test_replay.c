@@ -17,7 +17,7 @@
 #include "ipc/base.h"
 #include "tests/unit/ipc/restart.h"
 
-/* One ring with one request, which has given out @n_tokens. */
+/* One ring with one request, which has given out @n_tokens, and no more may come. */
 static struct kvc_ring *begin(struct fake_daemon options, const char *prompt,
 			      const struct kvc_gen_opts *opts, struct got *got,
 			      unsigned n_tokens)
@@ -25,6 +25,7 @@ static struct kvc_ring *begin(struct fake_daemon options, const char *prompt,
 	struct kvc_input in = kvc_text(prompt, strlen(prompt));
 	struct kvc_ring *ring;
 
+	options.first_tokens = n_tokens;
 	start_with(options, 20 * SECOND_NS, -1);
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
 	kvc_prep_generate(next(ring, 0), &in, opts);
