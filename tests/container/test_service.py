@@ -311,11 +311,13 @@ def test_affinity():
     first = str(min(os.sched_getaffinity(0)))
 
     def masks():
-        """Of the threads that compute: all but the first, which is the loop's."""
+        """Of the threads that compute: not the loop's, nor those that spare it a wait."""
         task = f"/proc/{show('MainPID')}/task"
+        others = {show("MainPID"), *machine.sh(
+            f"cd {task} && grep -lE '^kvd-(encoder|pages)' */comm | cut -d/ -f1").out.split()}
         text = machine.sh(f"cd {task} && grep -H Cpus_allowed_list: */status").out
         found = [re.match(r"(\d+)/status:\S+\s+(\S+)", line) for line in text.splitlines()]
-        return {m[2] for m in found if f"/{m[1]}/" not in task}
+        return {m[2] for m in found if m[1] not in others}
 
     def row():
         checks = json.loads(kvctl("doctor", "--json").out)["checks"]
