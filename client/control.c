@@ -109,7 +109,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 				return rc;
 			continue;
 		}
-		if (n == -EBADMSG && reopen_cut(c))
+		if (n == -EBADMSG && reopen_cut(c, tag))
 			continue;
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			return KVD_E_PROTO;

@@ -406,8 +406,10 @@ int reopen_step(struct kvc_ring *r, bool *ret_same_model);
 bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
 		     size_t n_fds);
 /* The packet in c->buf came without its descriptors, for which this process has no room; it
- * began as zeros. Return: true if it was for a ring that is opened again. */
-bool reopen_cut(struct kvc_client *c);
+ * began as zeros. Return: true if it was for a ring, and does not answer @own_tag. */
+bool reopen_cut(struct kvc_client *c, uint32_t own_tag);
+/* The daemon has shown that it lives: what it was asked for has its time again. */
+void reopen_go_on(struct kvc_client *c);
 /* Tell the daemon that nobody wants a ring, and wait for nothing. */
 void reopen_send_close(struct kvc_client *c, uint32_t ring_id);
 /* When reopen_look() has something to do; 0: never. */

@@ -191,6 +191,7 @@ void client_answered(struct kvc_client *c)
 		return;
 	c->slow = false;
 	set_state(c, CLIENT_OK);
+	reopen_go_on(c);
 	wake_rings(c);
 }
 
@@ -273,7 +274,7 @@ static void receive_all(struct kvc_client *c)
 		if (n == -EAGAIN)
 			break;
 		if (n == -EBADMSG)
-			(void)reopen_cut(c);
+			(void)reopen_cut(c, 0);
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			continue;
 		if (n <= 0) {

@@ -45,7 +45,7 @@ void reopen_forget(struct kvc_ring *r, bool tell)
 	struct kvc_client *c = r->client;
 
 	if (o->status > 0) {
-		if (tell && c->state == CLIENT_OK && c->epoch == o->epoch)
+		if (tell && (c->state == CLIENT_OK || c->slow) && c->epoch == o->epoch)
 			reopen_send_close(c, o->opened.ring_id);
 		close_fds(o->fds, KVD_RING_N_FDS);
 	}
@@ -85,6 +85,18 @@ void reopen_look(struct kvc_client *c)
 	c->slow = c->state == CLIENT_SILENT;
 }
 
+void reopen_go_on(struct kvc_client *c)
+{
+	uint64_t due;
+
+	if (c->timeout_ns < 0)
+		return;
+	due = clock_ns() + (uint64_t)c->timeout_ns;
+	for (struct kvc_ring *r = c->rings; r; r = r->next)
+		if (r->reopen.tag && !r->reopen.status && !r->reopen.look_ns)
+			r->reopen.look_ns = due;
+}
+
 /* The answer to @o. Return: 1: it is a ring, whose descriptors are taken; negative: not. */
 static int read_answer(struct reopen *o, const void *packet, size_t len, const int *fds,
 		       size_t n_fds)
@@ -122,7 +134,7 @@ static void put_down(struct kvc_ring *r, int status)
 		doorbell_signal_submit(r->wake_fd);
 }
 
-bool reopen_cut(struct kvc_client *c)
+bool reopen_cut(struct kvc_client *c, uint32_t own_tag)
 {
 	struct kvd_msg_ring_opened opened;
 	struct kvc_ring *r;
@@ -135,7 +147,7 @@ bool reopen_cut(struct kvc_client *c)
 	r = find_asker(c, opened.hdr.tag);
 	if (r)
 		put_down(r, -EMFILE);
-	return r != NULL;
+	return opened.hdr.tag != own_tag;
 }
 
 bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
