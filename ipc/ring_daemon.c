@@ -67,8 +67,9 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
 void ring_daemon_deinit(struct ring_daemon *r)
 {
 	if (r->c2d.map || r->d2c.map) {
-		region_scrub(&r->c2d, 0);
+		/* By the latter's magic a client tells whether its inputs are still there. */
 		region_scrub(&r->d2c, r->geometry.out_off + r->out_dirty);
+		region_scrub(&r->c2d, 0);
 	}
 	ring_daemon_leave(r);
 }
