@@ -79,7 +79,7 @@ struct image_model {
  * struct image_file - a file as it was when its fingerprint was made
  *
  * Only a file that agrees in all of it is taken for the same one. Whoever writes to a file
- * moves its ctime, which nobody can set; one that changed just before it was looked at could
+ * moves its ctime, which nobody can set (but through a mapping that is kept); one that changed just before it was looked at could
  * change again within the same tick, and must not be noted.
  */
 struct image_file {

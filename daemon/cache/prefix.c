@@ -205,23 +205,29 @@ static bool node_matches(const struct prefix_index *index, uint32_t id,
 		       (size_t)index->block_tokens * sizeof(*tokens));
 }
 
-uint32_t node_find_public(struct prefix_index *index, const int32_t *tokens,
-			  uint32_t parent)
+int node_find_public(struct prefix_index *index, const int32_t *tokens, uint32_t parent,
+		     uint32_t *ret_id)
 {
 	const struct prefix_chain chain = {.root = index->public_root,
 					   .domain = PREFIX_DOMAIN_PUBLIC};
 	struct prefix_key key;
+	int r;
 
-	if (node_key_next(index,
+	*ret_id = BLOCK_NONE;
+	r = node_key_next(index,
 			  parent == BLOCK_NONE ? &index->public_root
 					       : &index->nodes[parent].key,
-			  tokens, &key) < 0)
-		return BLOCK_NONE;
+			  tokens, &key);
+	if (r < 0)
+		return r;
 	for (uint32_t id = *node_bucket(index, &key); id != BLOCK_NONE;
 	     id = index->nodes[id].links[PREFIX_BY_KEY].next)
-		if (node_matches(index, id, &chain, &key, tokens, parent))
-			return node_verify(index, id) ? id : BLOCK_NONE;
-	return BLOCK_NONE;
+		if (node_matches(index, id, &chain, &key, tokens, parent)) {
+			if (node_verify(index, id))
+				*ret_id = id;
+			break;
+		}
+	return 0;
 }
 
 uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
@@ -231,10 +237,11 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 
 	if (chain->reads_public && index->n_public &&
 	    (parent == BLOCK_NONE || node_is_public(index, parent))) {
-		uint32_t id = node_find_public(
-			index, tokens + (size_t)i * index->block_tokens, parent);
+		uint32_t id;
 
-		if (id != BLOCK_NONE)
+		if (node_find_public(index, tokens + (size_t)i * index->block_tokens,
+				     parent, &id) == 0 &&
+		    id != BLOCK_NONE)
 			return id;
 	}
 	key = prefix_chain_key(index, chain, tokens, i);

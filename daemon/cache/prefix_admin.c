@@ -55,6 +55,7 @@ struct way {
 static int way_find(struct prefix_index *index, uint32_t id, struct way *way)
 {
 	uint32_t found;
+	int r;
 
 	*way = (struct way){.at = id};
 	for (; way->at != BLOCK_NONE && !node_is_public(index, way->at);
@@ -66,8 +67,10 @@ static int way_find(struct prefix_index *index, uint32_t id, struct way *way)
 	for (uint32_t i = way->n; i > 0; i--, id = index->nodes[id].parent)
 		way->ids[i - 1] = id;
 	while (way->n_same < way->n) {
-		found = node_find_public(index, node_tokens(index, way->ids[way->n_same]),
-					 way->at);
+		r = node_find_public(index, node_tokens(index, way->ids[way->n_same]),
+				     way->at, &found);
+		if (r < 0)
+			return r;
 		if (found == BLOCK_NONE)
 			break;
 		way->at = found;
@@ -125,20 +128,20 @@ int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
 		uint32_t max_pinned)
 {
 	struct way way = {.at = id};
-	uint32_t end = id;
+	uint32_t end = id, n;
 	int r = 0;
 
 	assert(!node_is_open(index, id));
 	if (make_public) {
 		r = way_find(index, id, &way);
-		end = way_end(&way);
+		end = r ? id : way_end(&way);
 	}
 	/* who reads a block holds what is before it, which would be another */
 	if (!r && way.n_same && way.n_same < way.n &&
 	    block_pool_get(index->pool, way.ids[way.n_same])->refs)
 		r = -EBUSY;
-	if (!r && !index->nodes[end].held &&
-	    (uint64_t)index->pool->n_pinned + way_unpinned(index, &way) > max_pinned)
+	n = r ? 0 : way_unpinned(index, &way);
+	if (n && (uint64_t)index->pool->n_pinned + n > max_pinned)
 		r = -EDQUOT;
 	if (!r)
 		r = way_go(index, &way);

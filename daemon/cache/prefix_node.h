@@ -20,9 +20,10 @@ int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
 void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
 	       const struct prefix_key *root, const struct prefix_key *key);
 
-/* Public block of @tokens after the public block @parent, or first of all; or BLOCK_NONE. */
-uint32_t node_find_public(struct prefix_index *index, const int32_t *tokens,
-			  uint32_t parent);
+/* Public block of @tokens after the public block @parent, or first of all; or BLOCK_NONE.
+ * Return: 0 or -ENOMEM. */
+int node_find_public(struct prefix_index *index, const int32_t *tokens, uint32_t parent,
+		     uint32_t *ret_id);
 
 /* First block of the chain that a key belongs to. */
 uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/failing_alloc.h"
+
 START_TEST(flush_leaves_readers_alone)
 {
 	struct prefix_flush_result r;
@@ -175,6 +177,43 @@ START_TEST(equal_public_prefixes_are_one)
 }
 END_TEST
 
+/* What is held already may have to hold more when it becomes public. */
+START_TEST(public_hold_of_what_is_held)
+{
+	struct holder a, b;
+	struct fixture f;
+	uint32_t end, own, longer;
+
+	setup(&f, 32, 256);
+	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f, &b, 2, 2, "");
+	holder_fill(&f, &a, 3);
+	ck_assert_uint_eq(holder_fill(&f, &b, 5), 0);
+	end = a.table.ids[2];
+	own = b.table.ids[2];
+	longer = b.table.ids[4];
+	fail_after = 0;
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), -ENOMEM);
+	fail_after = -1;
+	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), 0);
+	ck_assert_int_eq(prefix_release(&f.index, end), 0);
+	ck_assert_int_eq(prefix_hold(&f.index, own, false, 32), 0);
+	ck_assert_int_eq(prefix_hold(&f.index, longer, false, 32), 0);
+	ck_assert_uint_eq(f.pool.n_pinned, 5);
+	holder_deinit(&f, &a);
+	holder_deinit(&f, &b);
+	/* three more: those that were public and are equal */
+	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 7), -EDQUOT);
+	ck_assert_uint_eq(f.index.n_public, 3);
+	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 8), 0);
+	ck_assert_uint_eq(f.index.n_public, 5);
+	ck_assert_uint_eq(f.pool.n_pinned, 8);
+	ck_assert_int_eq(prefix_check(&f.index), 0);
+	ck_assert_int_eq(block_pool_check(&f.pool), 0);
+	teardown(&f);
+}
+END_TEST
+
 /* The odd ends that others have below it do not keep it. */
 START_TEST(flush_of_a_public_chain)
 {
@@ -258,6 +297,7 @@ int main(void)
 	tcase_add_test(tc, flush_leaves_readers_alone);
 	tcase_add_test(tc, public_prefix_is_shared);
 	tcase_add_test(tc, equal_public_prefixes_are_one);
+	tcase_add_test(tc, public_hold_of_what_is_held);
 	tcase_add_test(tc, flush_of_a_public_chain);
 	tcase_add_test(tc, flush_of_one_chain);
 	suite_add_tcase(suite, tc);
