@@ -137,7 +137,8 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *
 /**
  * struct gguf_stamp - which file it was, and as of when
  *
- * A file with the same stamp has the same bytes; all of it is compared.
+ * A file with the same stamp has the same bytes, unless somebody keeps a writable mapping of it
+ * or it changed just before; all of it is compared.
  */
 struct gguf_stamp {
 	uint64_t dev;
