@@ -312,12 +312,10 @@ def test_affinity():
 
     def masks():
         """Of the threads that compute: not the loop's, nor those that spare it a wait."""
-        task = f"/proc/{show('MainPID')}/task"
-        others = {show("MainPID"), *machine.sh(
-            f"cd {task} && grep -lE '^kvd-(encoder|pages)' */comm | cut -d/ -f1").out.split()}
-        text = machine.sh(f"cd {task} && grep -H Cpus_allowed_list: */status").out
-        found = [re.match(r"(\d+)/status:\S+\s+(\S+)", line) for line in text.splitlines()]
-        return {m[2] for m in found if m[1] not in others}
+        pid = show("MainPID")
+        text = machine.sh(f"cd /proc/{pid}/task && grep -LE '^kvd-(encoder|pages)$' */comm | "
+                          f"grep -v '^{pid}/' | sed s/comm/status/ | xargs grep Cpus_allowed_l").out
+        return {line.split()[-1] for line in text.splitlines()}
 
     def row():
         checks = json.loads(kvctl("doctor", "--json").out)["checks"]
