@@ -212,10 +212,14 @@ static void say_hello(struct kvc_client *c, uint32_t tag)
 	c->hello_tag = tag;
 	c->hello_ns = clock_ns();
 	c->notice_tag = 0;
-	if (fdpass_send(c->sock, &hello, sizeof(hello), NULL, 0) < 0)
+	if (fdpass_send(c->sock, &hello, sizeof(hello), NULL, 0) < 0) {
 		client_lost(c, CLIENT_GONE);
-	else
-		set_state(c, CLIENT_HELLO);
+		/* a connection that was just made: the next one not at once */
+		c->retry_ns = clock_ns() + RETRY_NS;
+		client_set_timer(c);
+		return;
+	}
+	set_state(c, CLIENT_HELLO);
 }
 
 /* The answer to HELLO. */
