@@ -28,8 +28,8 @@
 #define SPIN_BATCH 16
 /* The learned time never falls below this part of the full one. */
 #define SPIN_FLOOR_SHIFT 4
-/* Empty peeks between two looks at the socket. */
-#define PEEKS_PER_POLL 1024
+/* Between two looks at the socket of who peeks in vain, however often that is. */
+#define PEEK_LOOK_NS 5000000u
 /* While the daemon is away, and while another thread reads the socket: what would wake
  * this thread may be taken by that one. */
 #define TICK_LOST_NS 10000000u
@@ -232,7 +232,6 @@ static int next_cqe(struct kvc_ring *r)
 			switch (accept_cqe(r)) {
 			case TAKEN_GIVE:
 				r->has_cqe = true;
-				r->n_empty = 0;
 				return 0;
 			case TAKEN_DROP:
 				continue;
@@ -268,6 +267,26 @@ static int next_cqe(struct kvc_ring *r)
 	}
 }
 
+/* Of a few milliseconds' resolution, which makes it cheap enough for each empty peek. */
+static uint64_t coarse_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Is it time to look at the socket? */
+static bool look_is_due(struct kvc_ring *r)
+{
+	uint64_t now = coarse_ns();
+
+	if (now - r->looked_ns < PEEK_LOOK_NS)
+		return false;
+	r->looked_ns = now;
+	return true;
+}
+
 int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
 {
 	int rc;
@@ -275,8 +294,7 @@ int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
 	if (client_forked(r->client))
 		return kvc_fail_status(-EOWNERDEAD, 0);
 	rc = next_cqe(r);
-	if (rc == -EAGAIN && ++r->n_empty >= PEEKS_PER_POLL) {
-		r->n_empty = 0;
+	if (rc == -EAGAIN && look_is_due(r)) {
 		look_around(r);
 		if (ring_stale(r))
 			rc = next_cqe(r);

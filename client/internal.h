@@ -237,7 +237,7 @@ struct reopen {
  *              Both change under ctl_lock
  * @missed:     it found ctl_lock taken, and has to be woken when that is free
  * @spin_now:   nanoseconds to poll before sleeping; learned
- * @n_empty:    empty peeks since the socket was looked at
+ * @looked_ns:  when a peek last looked at the socket
  */
 struct kvc_ring {
 	struct kvc_client *client;
@@ -267,7 +267,7 @@ struct kvc_ring {
 	struct arena out;
 	bool missed;
 	int64_t spin_now;
-	uint32_t n_empty;
+	uint64_t looked_ns;
 	uint32_t ring_id;
 	uint32_t epoch;
 	uint64_t opened_ns;

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <kvclient.h>
 
@@ -93,6 +94,30 @@ START_TEST(the_end_is_no_fault)
 END_TEST
 
 /* Its inputs went with the ring: another daemon must not get zeros in their place. */
+/* By the time between its peeks, not by their number. */
+START_TEST(who_naps_between_peeks_sees_the_end)
+{
+	struct kvc_input hang = kvc_text("hang", 4);
+	const struct kvd_cqe *cqe;
+	struct kvc_ring *ring;
+	int rc = -EAGAIN;
+
+	start((struct fake_daemon){.restart = FAKE_DIES}, 20000000);
+	ring = used_ring(0);
+	kvc_prep_generate(next(ring, 0), &hang, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	kill(fake.pid, SIGKILL);
+	for (int i = 0; i < 500 && rc == -EAGAIN; i++) {
+		usleep(2000);
+		rc = kvc_ring_peek_cqe(ring, &cqe);
+	}
+	ck_assert_int_eq(rc, 0);
+	ck_assert_int_eq(cqe->res, -ECONNRESET);
+	kvc_ring_close(ring);
+	finish();
+}
+END_TEST
+
 START_TEST(what_was_wiped_is_lost)
 {
 	struct kvc_input hang = kvc_text("hang", 4), wipe = kvc_text("wipe", 4);
@@ -127,6 +152,7 @@ int main(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, the_end_is_no_fault, 0, 2 * N_LOOKS);
+	tcase_add_test(t, who_naps_between_peeks_sees_the_end);
 	/* 0: the connection ends; 1: it is kept; and 2: nothing went through before. */
 	tcase_add_loop_test(t, what_was_wiped_is_lost, 0, 4);
 	suite_add_tcase(s, t);
