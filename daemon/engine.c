@@ -17,6 +17,7 @@
 #include "daemon/msgid.h"
 #include "daemon/op.h"
 #include "daemon/session.h"
+#include "daemon/weights_keep.h"
 #include "ipc/base.h"
 
 static struct op *engine_op(const struct sched_event *event)
@@ -482,8 +483,10 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 
 	*engine = (struct engine){.loop = loop, .config = config, .fdstore = fdstore};
 	if (!*config->model.path) {
-		if (fdstore)
+		if (fdstore) {
 			engine_keep_discard(fdstore);
+			weights_keep_discard(fdstore);
+		}
 		return 0;
 	}
 	r = engine_model_load(engine, error, error_size);

@@ -18,6 +18,7 @@
 #include "daemon/model/llama.h"
 #include "daemon/model/runner.h"
 #include "daemon/msgid.h"
+#include "daemon/weights_keep.h"
 #include "ipc/proto.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_features.h"
@@ -47,6 +48,7 @@ struct engine_model {
 	struct chat_template *chat;
 	struct image_file file; /* that the weights came from */
 	bool file_known;
+	bool weights_kept; /* they are those that a former daemon packed */
 	struct llama llama;
 	struct runner runner;
 };
@@ -434,28 +436,43 @@ static bool stamp_file(const struct gguf *gguf, struct image_file *ret)
 	return true;
 }
 
-static int load(struct engine *engine, struct engine_model *m, const struct gguf *gguf,
-		char *error, size_t size)
+/* The weights, if possible those that a former daemon packed. */
+static int open_weights(struct engine *engine, struct engine_model *m,
+			const struct gguf *gguf, struct weights_keep *weights,
+			char *error, size_t size)
 {
 	struct gguf_error why = {""};
 	uint8_t fingerprint[32];
 	bool known;
 	int r;
 
-	set_huge_pages(engine->config);
-	r = open_device(engine, m, error, size);
-	if (r)
-		return r;
 	engine_keep_take(&engine->keep, engine->fdstore);
 	m->file_known = stamp_file(gguf, &m->file);
 	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
+	weights_keep_begin(weights, engine->fdstore, m->backend, m->dev,
+			   m->file_known ? &m->file : NULL, known ? fingerprint : NULL);
+	m->weights_kept = weights->filled;
 	r = llama_load(&m->llama, gguf, m->backend, m->dev, known ? fingerprint : NULL,
 		       &why);
-	if (r) {
+	if (!r)
+		r = weights_keep_end(weights, m->llama.fingerprint);
+	if (r)
 		snprintf(error, size, "%s",
 			 *why.text ? why.text : "the model does not fit in memory");
+	return r;
+}
+
+static int load_parts(struct engine *engine, struct engine_model *m,
+		      const struct gguf *gguf, struct weights_keep *weights, char *error,
+		      size_t size)
+{
+	int r;
+
+	r = open_device(engine, m, error, size);
+	if (!r)
+		r = open_weights(engine, m, gguf, weights, error, size);
+	if (r)
 		return r;
-	}
 	r = open_text(engine, m, gguf, error, size);
 	if (!r && m->tokenizer &&
 	    tokenizer_n_tokens(m->tokenizer) > m->llama.params.n_vocab) {
@@ -478,6 +495,18 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 	return open_sched(engine, m, error, size);
 }
 
+static int load(struct engine *engine, struct engine_model *m, const struct gguf *gguf,
+		char *error, size_t size)
+{
+	struct weights_keep weights = {0};
+	int r;
+
+	set_huge_pages(engine->config);
+	r = load_parts(engine, m, gguf, &weights, error, size);
+	weights_keep_close(&weights);
+	return r;
+}
+
 int engine_model_load(struct engine *engine, char *error, size_t error_size)
 {
 	struct gguf_error why = {""};
@@ -496,12 +525,13 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 	gguf_free(gguf);
 	if (!r)
 		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),
-			  "model %s ready on %s with %u threads: %zu MiB of weights, %u "
-			  "blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
+			  "model %s ready on %s with %u threads: %zu MiB of weights%s, "
+			  "%u blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
 			  "blocks)",
 			  engine->info.name, engine->model->backend_name,
 			  engine->model->props.n_threads,
 			  engine->model->llama.weight_bytes >> 20,
+			  engine->model->weights_kept ? " (kept)" : "",
 			  engine->model->n_blocks, engine->info.block_tokens,
 			  engine->model->format_name, pool_bytes(engine->model) >> 20,
 			  tail_bytes(engine->model) >> 20);

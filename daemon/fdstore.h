@@ -8,6 +8,7 @@
  * descriptors mean, and logs nothing.
  *
  *   "kvpool", "kvimage"        block pool and its image (daemon/engine_keep.c)
+ *   "kvweights"                packed weights (daemon/weights_keep.c)
  *   "client-N", "admin-N"      kept connections
  *
  *   start:  fdstore_init()     everything that came back but the listening sockets
@@ -33,10 +34,11 @@
 
 #define FDSTORE_NAME_MAX 32
 
-#define FDSTORE_POOL   "kvpool"
-#define FDSTORE_IMAGE  "kvimage"
-#define FDSTORE_CLIENT "client-"
-#define FDSTORE_ADMIN  "admin-"
+#define FDSTORE_POOL    "kvpool"
+#define FDSTORE_IMAGE   "kvimage"
+#define FDSTORE_WEIGHTS "kvweights"
+#define FDSTORE_CLIENT  "client-"
+#define FDSTORE_ADMIN   "admin-"
 
 /* Named condition of fdstore_push(). */
 enum { FDSTORE_FULL = 1 };

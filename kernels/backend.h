@@ -239,7 +239,8 @@ struct kv_backend {
 
 	/*
 	 * Pack parts (1..KV_MAX_PARTS, all with the same k, types may differ) so that linear()
-	 * yields their outputs side by side. The file's data is copied and no longer needed.
+	 * yields their outputs side by side. The data is copied: a model file that is replaced
+	 * in place, or cut short, does not reach a running daemon.
 	 * Return: 0; -EINVAL (shape, k no multiple of the type's group), -ENOMEM.
 	 */
 	int (*weight_pack)(struct kv_device *dev, const struct kv_weight_part *parts,
@@ -247,11 +248,23 @@ struct kv_backend {
 	void (*weight_free)(struct kv_weight *w);
 	/* Bytes that the packed form takes on the device. */
 	size_t (*weight_bytes)(const struct kv_weight *w);
-	/* Rows to be looked up (embeddings). A backend with host_memory borrows part->data
-	 * until table_free(); others copy. */
+	/* Rows to be looked up (embeddings), copied too. Errors as weight_pack(). */
 	int (*table_new)(struct kv_device *dev, const struct kv_weight_part *part,
 			 struct kv_table **ret_table);
 	void (*table_free)(struct kv_table *table);
+	/*
+	 * Weights and tables that are made between the two lie in a memory file, from off on
+	 * (a multiple of KV_WEIGHTS_ALIGN), so that a later process, in which this backend is
+	 * compiled from the same sources, has them by the same calls in the same order. filled:
+	 * they lie there, the file is sealed against writing, and no part's data is read; else
+	 * the file grows. What finds no room there, and all where the kernel has no huge pages
+	 * for files, lies in memory of the process. Both NULL: not offered.
+	 *
+	 * weights_end(): what lies in the file is read-only from now on. Return: 0: all does, and
+	 * the file can be sealed against writing; 1: not all; -ENOMEM.
+	 */
+	void (*weights_begin)(struct kv_device *dev, int fd, uint64_t off, bool filled);
+	int (*weights_end)(struct kv_device *dev);
 	int (*rope_new)(struct kv_device *dev, const struct kv_rope_params *params,
 			struct kv_rope **ret_rope);
 	void (*rope_free)(struct kv_rope *rope);

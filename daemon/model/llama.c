@@ -10,12 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define LLAMA_MAX_CONTEXT (1u << 24)
-
-/* A huge page. */
-#define ROWS_ALIGN ((size_t)2 << 20)
 
 /* Architectures by name; what makes the others differ gets its column when it is built. */
 static const struct llama_arch {
@@ -354,21 +350,6 @@ static int load_layer(struct llama_loader *in, uint32_t i)
 	return r;
 }
 
-/* With huge pages: faults on small ones take longer than the copy. For free(). */
-static void *rows_alloc(size_t size)
-{
-	void *rows;
-
-	if (size < ROWS_ALIGN)
-		return malloc(size);
-	if (posix_memalign(&rows, ROWS_ALIGN, size))
-		return NULL;
-	(void)madvise(rows, size, MADV_HUGEPAGE);
-	return rows;
-}
-
-/* The embedding rows are copied: a model file that is replaced in place, or cut short,
- * must not reach a running daemon. */
 static int load_embedding(struct llama_loader *in)
 {
 	struct llama *llama = in->llama;
@@ -386,11 +367,6 @@ static int load_embedding(struct llama_loader *in)
 			in->err, in->gguf, -EINVAL,
 			"tensor token_embd.weight: %u columns do not fit its type",
 			part.k);
-	llama->table_rows = rows_alloc((size_t)row_bytes * part.n);
-	if (!llama->table_rows)
-		return -ENOMEM;
-	memcpy(llama->table_rows, part.data, (size_t)row_bytes * part.n);
-	part.data = llama->table_rows;
 	llama->weight_bytes += (size_t)row_bytes * part.n;
 	return llama->backend->table_new(llama->dev, &part, &llama->embedding);
 }
@@ -549,6 +525,5 @@ void llama_unload(struct llama *llama)
 	backend->weight_free(llama->head);
 	backend->rope_free(llama->rope);
 	backend->table_free(llama->embedding);
-	free(llama->table_rows);
 	*llama = (struct llama){0};
 }

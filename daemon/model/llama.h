@@ -59,7 +59,6 @@ struct llama_layer {
 
 /**
  * struct llama - a loaded model
- * @table_rows:   the embedding rows, kept for the table that borrows them
  * @fingerprint:  SHA-256 over the whole file: metadata and every weight
  * @weight_bytes: what the packed weights and the table take
  */
@@ -69,7 +68,6 @@ struct llama {
 	struct llama_params params;
 	struct llama_layer *layers;
 	struct kv_table *embedding;
-	void *table_rows;
 	float *output_norm KV_DEV;
 	struct kv_weight *head;
 	struct kv_rope *rope;

@@ -60,6 +60,7 @@ static int cpu_open(const struct kv_options *options, struct kv_device **ret_dev
 	dev = calloc(1, sizeof(*dev));
 	if (!dev)
 		return -ENOMEM;
+	memory_arena_init(&dev->weights);
 	dev->features = kv_cpu_features_masked(options->cpu_mask);
 	kv_cpu_ops_init(&dev->ops, dev->features);
 	snprintf(dev->variant, sizeof(dev->variant), "cpu-%d", ARITHMETIC_VERSION);
@@ -79,7 +80,7 @@ static void cpu_close(struct kv_device *dev)
 	if (!dev)
 		return;
 	threads_free(dev->threads);
-	memory_unref(dev->weights);
+	memory_arena_deinit(&dev->weights);
 	free(dev);
 }
 
@@ -283,14 +284,27 @@ static int cpu_table_new(struct kv_device *dev, const struct kv_weight_part *par
 {
 	int64_t row_bytes = kv_wtype_row_bytes(part->type, part->k);
 	struct kv_table *table;
+	size_t size;
+	bool filled;
+	void *rows;
 
 	if (row_bytes < 0 || part->n == 0 || part->n > KV_MAX_ROWS)
 		return -EINVAL;
+	if (__builtin_mul_overflow((size_t)row_bytes, (size_t)part->n, &size))
+		return -ENOMEM;
 	table = calloc(1, sizeof(*table));
 	if (!table)
 		return -ENOMEM;
+	rows = memory_cut(&dev->weights, size, &table->chunk, &filled);
+	if (!rows) {
+		free(table);
+		return -ENOMEM;
+	}
+	if (!filled)
+		memcpy(rows, part->data, size);
 	table->dev = dev;
 	table->part = *part;
+	table->part.data = rows;
 	table->row_bytes = (size_t)row_bytes;
 	*ret_table = table;
 	return 0;
@@ -298,7 +312,20 @@ static int cpu_table_new(struct kv_device *dev, const struct kv_weight_part *par
 
 static void cpu_table_free(struct kv_table *table)
 {
+	if (!table)
+		return;
+	memory_unref(table->chunk);
 	free(table);
+}
+
+static void cpu_weights_begin(struct kv_device *dev, int fd, uint64_t off, bool filled)
+{
+	memory_arena_use(&dev->weights, fd, off, filled);
+}
+
+static int cpu_weights_end(struct kv_device *dev)
+{
+	return memory_arena_freeze(&dev->weights);
 }
 
 static const struct kv_backend cpu_backend = {
@@ -325,6 +352,8 @@ static const struct kv_backend cpu_backend = {
 	.weight_bytes = weight_bytes,
 	.table_new = cpu_table_new,
 	.table_free = cpu_table_free,
+	.weights_begin = cpu_weights_begin,
+	.weights_end = cpu_weights_end,
 	.rope_new = cpu_rope_new,
 	.rope_free = cpu_rope_free,
 	.batch_load = cpu_batch_load,

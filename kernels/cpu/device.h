@@ -7,6 +7,7 @@
 #ifndef KVD_KERNELS_CPU_DEVICE_H
 #define KVD_KERNELS_CPU_DEVICE_H
 
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/weight.h"
@@ -20,7 +21,7 @@ struct kv_device {
 	char variant[48];
 	uint64_t
 		next_id; /* of pools and batches, so that a stale one is never taken for new */
-	struct memory_chunk *weights; /* the next weight is cut from it, or NULL */
+	struct memory_arena weights; /* that weights and tables are cut from */
 };
 
 struct kv_pool {
@@ -35,8 +36,9 @@ struct kv_pool {
 
 struct kv_table {
 	struct kv_device *dev;
-	struct kv_weight_part part;
+	struct kv_weight_part part; /* data: in chunk */
 	size_t row_bytes;
+	struct memory_chunk *chunk;
 };
 
 /* A piece of scratch that only grows. */

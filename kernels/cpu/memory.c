@@ -1,17 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/cpu/memory.h"
 
-#include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { HUGE = 2 << 20, CHUNK = 64 << 20 };
+/* Since Linux 6.1. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
+/* A file's chunk gets huge pages in steps: asking for them has a price of its own. */
+enum { HUGE = 2 << 20, CHUNK = 64 << 20, STEP = 8 << 20 };
+
+/**
+ * struct memory_chunk - see memory.h
+ * @used: bytes that pieces were cut from; @ready: that have huge pages, where they can be had
+ * @file_off: where it lies in its file; 0: private memory
+ * @n_refs: its pieces, the arena whose list it is in, the arena whose current one it is
+ */
 struct memory_chunk {
+	struct memory_chunk *next;
 	uint8_t *mem;
-	size_t size, used;
+	size_t size, used, ready;
+	uint64_t file_off;
 	uint32_t n_refs;
+	bool filled;
 };
 
 static size_t round_huge(size_t size)
@@ -91,10 +109,108 @@ void memory_free(void *mem, size_t size)
 		munmap(mem, round_huge(size));
 }
 
-static struct memory_chunk *chunk_new(size_t size)
-{
-	struct memory_chunk *chunk = calloc(1, sizeof(*chunk));
+/* --- arenas ------------------------------------------------------------------------- */
 
+void memory_arena_init(struct memory_arena *arena)
+{
+	*arena = (struct memory_arena){.fd = -1};
+}
+
+void memory_unref(struct memory_chunk *chunk)
+{
+	if (!chunk || --chunk->n_refs)
+		return;
+	if (chunk->file_off)
+		munmap(chunk->mem, chunk->size);
+	else
+		memory_free(chunk->mem, chunk->size);
+	free(chunk);
+}
+
+static void forget_chunks(struct memory_arena *arena)
+{
+	struct memory_chunk *chunk = arena->chunks;
+
+	memory_unref(arena->current);
+	arena->current = arena->chunks = NULL;
+	while (chunk) {
+		struct memory_chunk *next = chunk->next;
+
+		memory_unref(chunk);
+		chunk = next;
+	}
+}
+
+void memory_arena_deinit(struct memory_arena *arena)
+{
+	forget_chunks(arena);
+	memory_arena_init(arena);
+}
+
+/*
+ * Huge pages for part of a file's mapping: it gets them in the place of small ones only, of
+ * which there has to be one. Return: whether the kernel knows of such a thing.
+ */
+static bool collapse(uint8_t *mem, size_t size)
+{
+	for (size_t at = 0; at < size; at += HUGE)
+		*(volatile uint8_t *)(mem + at) = 0;
+	return madvise(mem, size, MADV_COLLAPSE) == 0 || errno != EINVAL;
+}
+
+/* A chunk of the file with huge pages nowhere yet, or with what lies there. */
+static struct memory_chunk *chunk_of_file(struct memory_arena *arena, size_t size)
+{
+	int prot = arena->filled ? PROT_READ : PROT_READ | PROT_WRITE;
+	/* Before Linux 6.7 what is sealed against writing cannot be mapped as shared. */
+	int flags = MAP_FIXED | (arena->filled ? MAP_PRIVATE : MAP_SHARED);
+	struct memory_chunk *chunk;
+	uint64_t end;
+
+	size = round_huge(size);
+	if (__builtin_add_overflow(arena->next, size, &end) || end > INT64_MAX)
+		return NULL;
+	if (arena->filled ? end > arena->size : ftruncate(arena->fd, (off_t)end) < 0)
+		return NULL;
+	chunk = calloc(1, sizeof(*chunk));
+	if (!chunk)
+		return NULL;
+	chunk->mem = map_aligned(size, PROT_NONE);
+	if (!chunk->mem) {
+		free(chunk);
+		return NULL;
+	}
+	if (mmap(chunk->mem, size, prot, flags, arena->fd, (off_t)arena->next) ==
+	    MAP_FAILED) {
+		munmap(chunk->mem, size);
+		free(chunk);
+		return NULL;
+	}
+	chunk->size = size;
+	chunk->file_off = arena->next;
+	chunk->filled = arena->filled;
+	chunk->ready = arena->filled ? size : 0;
+	arena->next = end;
+	return chunk;
+}
+
+/* Return: with one reference, or NULL. */
+static struct memory_chunk *chunk_new(struct memory_arena *arena, size_t size)
+{
+	struct memory_chunk *chunk;
+
+	if (arena->fd >= 0) {
+		chunk = chunk_of_file(arena, size);
+		if (chunk) {
+			chunk->next = arena->chunks;
+			arena->chunks = chunk;
+			chunk->n_refs = 2;
+			return chunk;
+		}
+		arena->fd = -1;
+		arena->whole = false;
+	}
+	chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return NULL;
 	chunk->mem = memory_alloc(size);
@@ -102,15 +218,61 @@ static struct memory_chunk *chunk_new(size_t size)
 		free(chunk);
 		return NULL;
 	}
-	chunk->size = size;
+	chunk->size = chunk->ready = size;
 	chunk->n_refs = 1;
 	return chunk;
 }
 
-void *memory_cut(struct memory_chunk **current, size_t size,
-		 struct memory_chunk **ret_chunk)
+void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool filled)
 {
-	struct memory_chunk *chunk = *current;
+	struct memory_chunk *probe = NULL;
+	struct stat st;
+
+	forget_chunks(arena);
+	*arena = (struct memory_arena){.fd = -1};
+	if (off == 0 || off % HUGE || fstat(fd, &st) < 0)
+		return;
+	*arena = (struct memory_arena){
+		.fd = fd, .next = off, .filled = filled, .size = (uint64_t)st.st_size};
+	/* Small pages would cost more at each step than packing does at a start. */
+	if (!filled) {
+		probe = chunk_of_file(arena, HUGE);
+		arena->next = off;
+	}
+	arena->whole = filled || (probe && collapse(probe->mem, HUGE));
+	if (!arena->whole)
+		arena->fd = -1;
+	if (probe) {
+		munmap(probe->mem, probe->size);
+		free(probe);
+	}
+}
+
+int memory_arena_freeze(struct memory_arena *arena)
+{
+	int r = arena->whole ? 0 : 1;
+
+	for (struct memory_chunk *c = arena->chunks; c; c = c->next) {
+		size_t used = round_huge(c->used);
+
+		if (c->filled)
+			continue;
+		if (used < c->ready)
+			(void)fallocate(
+				arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)(c->file_off + used), (off_t)(c->ready - used));
+		if (mmap(c->mem, c->size, PROT_READ, MAP_PRIVATE | MAP_FIXED, arena->fd,
+			 (off_t)c->file_off) == MAP_FAILED)
+			r = -ENOMEM;
+	}
+	memory_arena_deinit(arena);
+	return r;
+}
+
+void *memory_cut(struct memory_arena *arena, size_t size, struct memory_chunk **ret_chunk,
+		 bool *ret_filled)
+{
+	struct memory_chunk *chunk = arena->current;
 	void *mem;
 
 	if (size == 0 || size > SIZE_MAX / 2)
@@ -118,26 +280,27 @@ void *memory_cut(struct memory_chunk **current, size_t size,
 	size = (size + 63) / 64 * 64;
 	if (!chunk || size > chunk->size - chunk->used) {
 		/* What would leave much of a chunk unused gets one that it fills. */
-		chunk = chunk_new(size < CHUNK / 4 ? CHUNK : size);
+		chunk = chunk_new(arena, size < CHUNK / 4 ? CHUNK : size);
 		if (!chunk)
 			return NULL;
 		if (size < CHUNK / 4) {
-			memory_unref(*current);
-			*current = chunk;
+			memory_unref(arena->current);
+			arena->current = chunk;
 		}
 	}
-	if (chunk == *current)
+	if (chunk == arena->current)
 		chunk->n_refs++;
 	mem = chunk->mem + chunk->used;
 	chunk->used += size;
-	*ret_chunk = chunk;
-	return mem;
-}
+	while (chunk->ready < chunk->used) {
+		size_t len = chunk->size - chunk->ready;
 
-void memory_unref(struct memory_chunk *chunk)
-{
-	if (!chunk || --chunk->n_refs)
-		return;
-	memory_free(chunk->mem, chunk->size);
-	free(chunk);
+		if (len > STEP)
+			len = STEP;
+		(void)collapse(chunk->mem + chunk->ready, len);
+		chunk->ready += len;
+	}
+	*ret_chunk = chunk;
+	*ret_filled = chunk->filled;
+	return mem;
 }

@@ -2,11 +2,12 @@
 /*
  * Aligned, zeroed memory of the CPU backend. Small pieces come from the heap, large ones are
  * mappings with huge pages advised. Any thread. Many small ones that live equally long are cut
- * from chunks, so that they get huge pages, too: one thread at a time for those of a chunk.
+ * from the chunks of an arena, so that they get huge pages, too.
  */
 #ifndef KVD_KERNELS_CPU_MEMORY_H
 #define KVD_KERNELS_CPU_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,19 +17,62 @@ void *memory_alloc(size_t size);
 void memory_free(void *mem, size_t size);
 
 /* A mapping that pieces are cut from, one behind the other. It lives as long as a piece of it,
- * or as it is the one that the next piece is cut from. */
+ * or as its arena may go on with it. */
 struct memory_chunk;
 
 /**
+ * struct memory_arena - where chunks come from: private memory, or a file that outlives them
+ * @current: the chunk to cut from, or NULL
+ * @chunks: of the file, until memory_arena_freeze()
+ * @fd: of the file, borrowed; -1: private memory
+ * @next: where in the file the next chunk begins
+ * @size: of a filled file
+ * @filled: what is cut lies in the file already
+ * @whole: so far all that was cut lies in the file
+ *
+ * One thread at a time. The same sizes, cut in the same order, lie at the same places of a file.
+ */
+struct memory_arena {
+	struct memory_chunk *current, *chunks;
+	int fd;
+	uint64_t next, size;
+	bool filled, whole;
+};
+
+void memory_arena_init(struct memory_arena *arena);
+/* Frees what no piece lies in. */
+void memory_arena_deinit(struct memory_arena *arena);
+
+/**
+ * memory_arena_use() - cut from a file from now on
+ * @fd: a memory file, until memory_arena_freeze(); with @filled sealed against writing, else one
+ *	that may grow
+ * @off: where the first chunk begins, a multiple of 2 MiB
+ * @filled: the file comes from an arena that was used alike
+ *
+ * Where the kernel has no huge pages for files (before Linux 6.1, or they are forbidden), and
+ * where the file cannot grow, pieces are cut from private memory.
+ */
+void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool filled);
+
+/**
+ * memory_arena_freeze() - what was cut from the file becomes read-only; the rest is private
+ *
+ * Return: 0: all since memory_arena_use() lies in the file, which nobody has mapped for writing
+ * by it; 1: not all; -ENOMEM.
+ */
+int memory_arena_freeze(struct memory_arena *arena);
+
+/**
  * memory_cut() - a piece of a chunk
- * @current: the chunk to cut from, or NULL; replaced by a new one where it has no room left
  * @ret_chunk: the chunk that it lies in, for memory_unref()
+ * @ret_filled: whether it has its bytes already, and must not be written
  *
  * Return: as memory_alloc(), but 64-byte aligned whatever the size.
  */
-void *memory_cut(struct memory_chunk **current, size_t size,
-		 struct memory_chunk **ret_chunk);
-/* Of one piece, or of the chunk that was current. NULL is fine. */
+void *memory_cut(struct memory_arena *arena, size_t size, struct memory_chunk **ret_chunk,
+		 bool *ret_filled);
+/* Of one piece. NULL is fine. */
 void memory_unref(struct memory_chunk *chunk);
 
 /* @size bytes of a file from @off on, shared, at an address that huge pages can stand at.

@@ -162,7 +162,7 @@ static void pack_panel(void *arg, uint32_t unit, uint32_t thread)
 	}
 }
 
-static int segment_pack(struct threads *threads, struct memory_chunk **chunk,
+static int segment_pack(struct threads *threads, struct memory_arena *arena,
 			struct weight_segment *seg, const struct kv_weight_part *part)
 {
 	const struct form_info *f = &forms[part->type];
@@ -171,6 +171,7 @@ static int segment_pack(struct threads *threads, struct memory_chunk **chunk,
 		.part = part,
 		.row_bytes = (size_t)kv_wtype_row_bytes(part->type, part->k),
 	};
+	bool filled = false;
 
 	seg->form = f->form;
 	seg->zero_shift = f->zero_shift;
@@ -183,10 +184,12 @@ static int segment_pack(struct threads *threads, struct memory_chunk **chunk,
 	if (__builtin_mul_overflow(seg->panel_bytes, (size_t)seg->n_panels,
 				   &seg->alloc_bytes))
 		return -ENOMEM;
-	seg->panels = chunk ? memory_cut(chunk, seg->alloc_bytes, &seg->chunk)
+	seg->panels = arena ? memory_cut(arena, seg->alloc_bytes, &seg->chunk, &filled)
 			    : memory_alloc(seg->alloc_bytes);
 	if (!seg->panels)
 		return -ENOMEM;
+	if (filled)
+		return 0;
 	if (threads)
 		threads_run(threads, pack_panel, &job, seg->n_panels);
 	else
@@ -195,7 +198,7 @@ static int segment_pack(struct threads *threads, struct memory_chunk **chunk,
 	return 0;
 }
 
-int weight_pack(struct threads *threads, struct memory_chunk **chunk,
+int weight_pack(struct threads *threads, struct memory_arena *arena,
 		const struct kv_weight_part *parts, uint32_t n_parts,
 		struct kv_weight **ret_w)
 {
@@ -220,7 +223,7 @@ int weight_pack(struct threads *threads, struct memory_chunk **chunk,
 
 		seg->col0 = w->n;
 		seg->panel0 = w->n_panels;
-		r = segment_pack(threads, chunk, seg, &parts[i]);
+		r = segment_pack(threads, arena, seg, &parts[i]);
 		if (r < 0) {
 			weight_free(w);
 			return r;

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/ops.h"
 
+struct memory_arena;
 struct memory_chunk;
 struct threads;
 
@@ -28,9 +29,9 @@ struct kv_weight {
 	struct weight_segment segments[KV_MAX_PARTS];
 };
 
-/* As weight_pack() of backend.h; @threads: share the work, or NULL; @chunk: where weights are
+/* As weight_pack() of backend.h; @threads: share the work, or NULL; @arena: what weights are
  * cut from, or NULL: each has memory of its own. */
-int weight_pack(struct threads *threads, struct memory_chunk **chunk,
+int weight_pack(struct threads *threads, struct memory_arena *arena,
 		const struct kv_weight_part *parts, uint32_t n_parts,
 		struct kv_weight **ret_w);
 void weight_free(struct kv_weight *w);

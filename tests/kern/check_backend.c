@@ -5,6 +5,8 @@
  * bits. Values are compared with attention in double over the rows that went in.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -469,37 +471,146 @@ static void check_small_ops(const struct ck *ck)
 	ck_release_all();
 }
 
+enum { N_PIECES = 70 };
+
+struct pieces {
+	struct memory_chunk *chunks[N_PIECES];
+	uint8_t *mem[N_PIECES];
+	bool filled;
+};
+
+static size_t piece_size(uint32_t i)
+{
+	static const size_t sizes[] = {1, 64, 4097, 3 << 20, 20 << 20, 15 << 20, 100};
+
+	return sizes[i % 7];
+}
+
+static bool pieces_cut(struct memory_arena *arena, struct pieces *ret)
+{
+	ret->filled = true;
+	for (uint32_t i = 0; i < N_PIECES; i++) {
+		bool filled;
+
+		ret->mem[i] = memory_cut(arena, piece_size(i), &ret->chunks[i], &filled);
+		if (!ret->mem[i]) {
+			ck_fail("no memory for %zu bytes", piece_size(i));
+			return false;
+		}
+		CK((uintptr_t)ret->mem[i] % 64 == 0);
+		ret->filled = ret->filled && filled;
+	}
+	return true;
+}
+
+static void pieces_check(const struct pieces *p, bool marked)
+{
+	for (uint32_t i = 0; i < N_PIECES; i++) {
+		const uint8_t *mem = p->mem[i];
+		size_t size = piece_size(i);
+		uint8_t mark = marked ? (uint8_t)(i + 1) : 0;
+
+		CK(mem[0] == mark && mem[size / 2] == mark && mem[size - 1] == mark);
+	}
+}
+
+static void pieces_mark(struct pieces *p)
+{
+	for (uint32_t i = 0; i < N_PIECES; i++) {
+		uint8_t *mem = p->mem[i];
+		size_t size = piece_size(i);
+
+		mem[0] = mem[size / 2] = mem[size - 1] = (uint8_t)(i + 1);
+	}
+}
+
+static void pieces_free(struct pieces *p)
+{
+	for (uint32_t j = 0, i = 0; j < N_PIECES; j++, i = (i + 27) % N_PIECES)
+		memory_unref(p->chunks[i]);
+}
+
 /* Pieces of chunks: zeroed, apart from each other, and gone in any order. */
 static void check_memory(void)
 {
-	static const size_t sizes[] = {1, 64, 4097, 3 << 20, 20 << 20, 15 << 20, 100};
-	enum { N = 70 };
-	struct memory_chunk *current = NULL, *chunks[N];
-	uint8_t *mem[N];
+	struct memory_chunk *none;
+	struct memory_arena arena;
+	struct pieces p;
+	bool filled;
 
-	for (uint32_t i = 0; i < N; i++) {
-		size_t size = sizes[i % 7];
-
-		mem[i] = memory_cut(&current, size, &chunks[i]);
-		if (!mem[i]) {
-			ck_fail("no memory for %zu bytes", size);
-			return;
-		}
-		CK((uintptr_t)mem[i] % 64 == 0);
-		CK(mem[i][0] == 0 && mem[i][size / 2] == 0 && mem[i][size - 1] == 0);
-		mem[i][0] = mem[i][size / 2] = mem[i][size - 1] = (uint8_t)(i + 1);
-	}
-	CK(memory_cut(&current, 0, &chunks[0]) == NULL);
-	CK(memory_cut(&current, SIZE_MAX - 5, &chunks[0]) == NULL);
-	memory_unref(current);
-	for (uint32_t j = 0, i = 0; j < N; j++, i = (i + 27) % N) {
-		size_t size = sizes[i % 7];
-
-		CK(mem[i][0] == i + 1 && mem[i][size / 2] == i + 1 &&
-		   mem[i][size - 1] == i + 1);
-		memory_unref(chunks[i]);
-	}
+	memory_arena_init(&arena);
+	if (!pieces_cut(&arena, &p))
+		return;
+	CK(!p.filled);
+	pieces_check(&p, false);
+	pieces_mark(&p);
+	CK(memory_cut(&arena, 0, &none, &filled) == NULL);
+	CK(memory_cut(&arena, SIZE_MAX - 5, &none, &filled) == NULL);
+	memory_arena_deinit(&arena);
+	pieces_check(&p, true);
+	pieces_free(&p);
 	memory_unref(NULL);
+}
+
+/*
+ * In a file: what one arena filled another one finds. Beyond the file's end there is private
+ * memory.
+ */
+static void check_memory_of_file(void)
+{
+	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	int fd = memfd_create("pieces", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+	const uint64_t off = KV_WEIGHTS_ALIGN;
+	struct memory_chunk *more[3];
+	struct memory_arena arena;
+	struct pieces first, second;
+	bool filled;
+
+	memory_arena_init(&arena);
+	memory_arena_use(&arena, fd, off, false);
+	if (!pieces_cut(&arena, &first))
+		return;
+	CK(!first.filled);
+	pieces_check(&first, false);
+	pieces_mark(&first);
+	r = memory_arena_freeze(&arena);
+	pieces_check(&first, true);
+	/* under qemu, say, there are no huge pages for files */
+	CK(r == 0 || r == 1);
+	if (r == 0) {
+		CK(fcntl(fd, F_ADD_SEALS, seals) == 0);
+		memory_arena_use(&arena, fd, off, true);
+		if (!pieces_cut(&arena, &second))
+			return;
+		CK(second.filled);
+		for (int i = 0; i < 3; i++) {
+			uint8_t *mem = memory_cut(&arena, 65 << 20, &more[i], &filled);
+
+			CK(mem && !filled && mem[0] == 0);
+		}
+		CK(memory_arena_freeze(&arena) == 1);
+		for (int i = 0; i < 3; i++)
+			memory_unref(more[i]);
+		pieces_free(&first);
+		pieces_check(&second, true);
+		first = second;
+	}
+	pieces_free(&first);
+	close(fd);
+	/* no file, a place that is none, and a file that cannot grow */
+	memory_arena_use(&arena, -1, off, false);
+	CK(memory_cut(&arena, 100, &more[0], &filled) && !filled);
+	CK(memory_arena_freeze(&arena) == 1);
+	memory_unref(more[0]);
+	fd = memfd_create("pieces", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	memory_arena_use(&arena, fd, 4096, false);
+	CK(memory_arena_freeze(&arena) == 1);
+	CK(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) == 0);
+	memory_arena_use(&arena, fd, off, false);
+	CK(memory_cut(&arena, 20 << 20, &more[0], &filled) && !filled);
+	CK(memory_arena_freeze(&arena) == 1);
+	memory_unref(more[0]);
+	close(fd);
 }
 
 static void check_features(const struct ck *ck)
@@ -536,6 +647,7 @@ void check_backend(const struct ck *ck)
 	};
 	check_features(ck);
 	check_memory();
+	check_memory_of_file();
 	check_small_ops(ck);
 	check_linear_rows(ck);
 	if (ck->quick) {

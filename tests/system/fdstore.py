@@ -27,6 +27,16 @@ import traceback
 import kvdtest
 from kvdtest import until
 
+def huge_pages_for_files():
+    """Whether the kernel has MADV_COLLAPSE, since Linux 6.1: packed weights are kept only
+    there."""
+    version = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2])
+    return version >= (6, 1) and os.path.isdir("/sys/kernel/mm/transparent_hugepage")
+
+
+# What a kvd leaves in the store, connections aside, when its model's file has rested.
+STORED = ["kvimage", "kvpool"] + (["kvweights"] if huge_pages_for_files() else [])
+
 LOW = 600  # copies for a child lie above this, out of the way of where it wants them
 
 

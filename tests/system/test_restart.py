@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A daemon that comes again finds its cache: warm, right, or cold for a reason."""
+import fcntl
 import hashlib
 import json
 import mmap
 import os
 import random
+import shutil
 import signal
 import struct
 import sys
@@ -15,7 +17,7 @@ import time
 import fdstore
 import kvdtest
 import tinygguf
-from fdstore import Kept
+from fdstore import STORED, Kept
 from kvdtest import SANITIZED, equal, limit, prose, rounds, until
 
 POOL = {"cache.kv_cache_memory": "96M"}
@@ -32,6 +34,15 @@ def ask(d, seed, n_words=150, **more):
 
 def notes(d, what):
     return [line for line in d.log().split("\n") if what in line]
+
+
+# Packed weights are kept.
+FILES = "kvweights" in STORED
+
+
+def packed(d):
+    """For each start, whether it packed the weights."""
+    return [" MiB of weights (kept)," not in line for line in notes(d, " MiB of weights")]
 
 
 def idle(d):
@@ -60,7 +71,8 @@ def test_warm_after_every_end():
                 # rows of a block that was not full are computed again
                 assert again["cached_tokens"] >= hit["cached_tokens"] // 16 * 16, again
             equal(len(notes(d, "warm start")), 3, "lines of warm starts")
-            equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+            equal(packed(d), [True] + [not FILES] * 3, "starts that packed weights")
+            equal(d.manager.names(), STORED, "the FD store")
 
 
 @limit(600)
@@ -131,7 +143,7 @@ def test_damaged_image_is_no_crash():
             os.close(fd)
             d.start()
             equal(facts(ask(d, 1)), facts(first), "the answer")
-        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+        equal(d.manager.names(), STORED, "the FD store")
 
 
 def cold(d, why):
@@ -171,18 +183,17 @@ def test_what_does_not_fit_is_dropped():
                 os.close(entry[1])
                 d.manager.store.remove(entry)
             cold(d, "damaged")
-        with d.manager.lock:
-            entry = next(e for e in d.manager.store if e[0] == "kvpool")
-            loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
-            os.ftruncate(loose, os.fstat(entry[1]).st_size)
-            os.close(entry[1])
-            entry[1] = loose
+        pool = d.manager.file("kvpool")
+        loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+        os.ftruncate(loose, os.fstat(pool).st_size)
+        os.close(pool)
+        swap(d, "kvpool", loose)
         cold(d, "damaged")
         # two of one name
         with d.manager.lock:
             d.manager.store.append(["kvpool", os.memfd_create("two")])
         cold(d, "damaged")
-        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+        equal(d.manager.names(), STORED, "the FD store")
         # none at all
         model, d.model = d.model, ""
         d.start()
@@ -191,6 +202,77 @@ def test_what_does_not_fit_is_dropped():
         d.model = model
         d.restart()
         ask(d, 1)
+
+
+def swap(d, name, fd):
+    """Something else lies in the store by that name."""
+    with d.manager.lock:
+        entry = next(e for e in d.manager.store if e[0] == name)
+        os.close(entry[1])
+        entry[1] = fd
+
+
+def copy_of(d, name, size=None):
+    """A file of the same bytes, up to size, that nothing seals."""
+    fd = d.manager.file(name)
+    with mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as old:
+        copy = os.memfd_create("copy", os.MFD_ALLOW_SEALING)
+        with open(copy, "wb", closefd=False) as f:
+            f.write(old[:size])
+    os.close(fd)
+    return copy
+
+
+@limit(600)
+def test_weights_that_do_not_fit_are_packed():
+    """Kept weights are used by the same executable, for the same file, if nobody could have
+    changed them; the answer is the same either way."""
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    write = 0x0008  # F_SEAL_WRITE
+    if not FILES:
+        raise kvdtest.Skip("no huge pages for files in this kernel: no weights are kept")
+    with tempfile.TemporaryDirectory() as folder, Kept(POOL) as d:
+        first = ask(d, 1)
+
+        def start(fresh, what):
+            if d.process.poll() is None:
+                d.stop(signal.SIGKILL)
+            d.start()
+            equal(packed(d)[-1], fresh, f"packed anew with {what}")
+            equal(facts(ask(d, 1)), facts(first), f"the answer with {what}")
+            equal(d.manager.names(), STORED, f"the FD store with {what}")
+
+        start(False, "nothing changed")
+        fd = d.manager.file("kvweights")
+        equal(fcntl.fcntl(fd, fcntl.F_GET_SEALS), seals | write, "seals")
+        os.close(fd)
+        # the same bytes, but somebody may still write to them
+        for more in (0, seals):
+            loose = copy_of(d, "kvweights")
+            fcntl.fcntl(loose, fcntl.F_ADD_SEALS, more)
+            swap(d, "kvweights", loose)
+            start(True, f"seals {more:#x}")
+        # sealed, and of another model file, another executable, another digest, or cut short
+        for at, size in ((8, None), (48, None), (88, None), (None, 64)):
+            forged = copy_of(d, "kvweights", size)
+            if at:
+                os.pwrite(forged, bytes([os.pread(forged, 1, at)[0] ^ 1]), at)
+            fcntl.fcntl(forged, fcntl.F_ADD_SEALS, seals | write)
+            swap(d, "kvweights", forged)
+            start(True, f"a change at {at}, size {size}")
+        with d.manager.lock:
+            d.manager.store.append(["kvweights", os.memfd_create("two")])
+        start(True, "two of a name")
+        # another executable, of the same bytes
+        other = shutil.copy2(kvdtest.KVD, os.path.join(folder, "kvd"))
+        command, d.command = d.command, lambda: [other, *command()[1:]]
+        start(True, "another executable")
+        start(False, "the same again")
+        # no huge pages: nothing is kept
+        d.stop(signal.SIGKILL)
+        d.options["cpu.huge_pages"] = "never"
+        d.start()
+        equal(facts(ask(d, 1)), facts(first), "the answer without huge pages")
 
 
 @limit(600)
@@ -202,9 +284,15 @@ def test_other_weights():
         with Kept(POOL, model=path) as d:
             d.restart(signal.SIGKILL)
             equal(len(notes(d, "warm start")), 1, "warm starts with the same weights")
+            time.sleep(4)
+            d.restart(signal.SIGKILL)
+            equal(packed(d), [True, True, True], "starts with a file that was just written")
+            d.restart(signal.SIGKILL)
+            equal(packed(d)[-1], not FILES, "the weights of a file that rests are packed")
             tinygguf.write_model(path, seed=2)
             d.restart(signal.SIGKILL)
             assert "another model" in notes(d, "is dropped")[-1], d.log()
+            equal(packed(d)[-1], True, "the weights of another model are packed")
 
 
 def noted_file(d):
@@ -318,7 +406,7 @@ def test_strangers_are_closed():
             d.manager.store.append(["odd", os.memfd_create("odd")])
         d.start()
         equal(len(notes(d, "names that nobody here knows")), 1, "lines about strangers")
-        equal(d.manager.names(), ["kvimage", "kvpool"], "the FD store")
+        equal(d.manager.names(), STORED, "the FD store")
 
 
 def test_no_room_in_the_store():
@@ -326,7 +414,8 @@ def test_no_room_in_the_store():
     with Kept(POOL, maximum=1) as d:
         equal(len(notes(d, "will not outlive")), 1, "lines")
         ask(d, 1)
-        equal(d.manager.names(), [], "the FD store")
+        # without its image the pool is of no use, and room for the weights is left
+        equal(d.manager.names(), STORED[2:], "the FD store")
         d.restart(signal.SIGKILL)
         equal(ask(d, 1)["cached_tokens"], 0, "hits")
 
