@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
+
 #define BT      16
 #define N_USERS 8
 
@@ -396,10 +398,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("fair");
 	TCase *tc = tcase_create("fair");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_set_timeout(tc, 0);
 	tcase_add_test(tc, equal_users_are_served_equally);
@@ -410,10 +409,5 @@ int main(void)
 	tcase_add_test(tc, a_newcomer_takes_the_next_turn);
 	tcase_add_test(tc, turns_are_of_what_waits);
 	tcase_add_test(tc, a_branch_lets_nobody_wait);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("fair", tc);
 }

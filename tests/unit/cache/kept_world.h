@@ -9,20 +9,14 @@
 #define KVD_TESTS_KEPT_WORLD_H
 
 #include "daemon/cache/image.h"
-#include "daemon/cache/prefix_node.h"
-#include "daemon/cache/seq.h"
+#include "tests/unit/cache/holder.h"
 
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <xxhash.h>
 
-#define BT         4
-#define MAX_BLOCKS 8
-#define BYTES      64
-#define ALICE      1000
-#define BOB        1001
+#define BYTES 64
+#define ALICE 1000
+#define BOB   1001
 
 /* Of the damage in hand; 0: none. */
 static uint64_t seed_now;
@@ -64,8 +58,7 @@ static inline void world_open(struct world *w, uint32_t n_blocks, void *map,
 {
 	memset(w, 0, sizeof(*w));
 	w->n_blocks = n_blocks;
-	ck_assert_int_eq(block_pool_init(&w->pool, n_blocks, &evict_adaptive), 0);
-	ck_assert_int_eq(prefix_init(&w->index, &w->pool, &common, 256), 0);
+	index_open(&w->index, &w->pool, n_blocks, &evict_adaptive, &common, 256);
 	w->model = (struct image_model){
 		.base = w->index.keyer.base,
 		.k_format = common.k_format,
@@ -120,11 +113,8 @@ static inline struct prefix_restored world_restart(struct world *w,
 
 static inline void world_close(struct world *w, bool heap)
 {
-	ck_assert_int_eq(block_pool_check(&w->pool), 0);
-	ck_assert_int_eq(prefix_check(&w->index), 0);
 	image_deinit(&w->image);
-	prefix_deinit(&w->index);
-	block_pool_deinit(&w->pool);
+	index_close(&w->index);
 	if (heap) {
 		free(w->map);
 		free(w->blocks);
@@ -134,53 +124,30 @@ static inline void world_close(struct world *w, bool heap)
 	}
 }
 
-/* One sequence; computes what it does not find. */
-struct user {
-	int32_t tokens[BT * MAX_BLOCKS];
-	struct prefix_key keys[MAX_BLOCKS];
-	struct prefix_chain chain;
-	struct seq_table table;
-	uint32_t n_hits;
-};
-
-static inline void user_ask(struct world *w, struct user *u, uint32_t domain,
-			    const char *salt, bool reads_public, uint32_t seed,
-			    uint32_t n_common, uint32_t n)
+/* @n blocks of which the first @n_common are the same for all seeds; computes what it does
+ * not find. Return: blocks found. */
+static inline uint32_t world_ask(struct world *w, struct holder *h, uint32_t domain,
+				 const char *salt, bool reads_public, uint32_t seed,
+				 uint32_t n_common, uint32_t n)
 {
-	uint32_t ids[MAX_BLOCKS], id;
+	uint32_t n_hits, id;
 
-	memset(u, 0, sizeof(*u));
-	u->chain.keys = u->keys;
-	u->chain.cap_keys = MAX_BLOCKS;
-	u->chain.domain = domain;
-	u->chain.reads_public = reads_public;
-	u->chain.owner = 1 + seed;
-	/* the first @n_common blocks are the same for all seeds */
+	holder_init(&w->index, h, domain, 1 + seed, salt);
+	h->chain.reads_public = reads_public;
 	for (uint32_t i = 0; i < BT * MAX_BLOCKS; i++)
-		u->tokens[i] = (int32_t)(i < n_common * BT ? i : 1000 * (seed + 1) + i);
-	ck_assert_int_eq(prefix_key_root(&w->index.keyer, domain, NULL, 0, salt,
-					 strlen(salt), &u->chain.root),
-			 0);
-	ck_assert_int_eq(seq_init(&u->table, MAX_BLOCKS), 0);
-	u->n_hits = prefix_lookup(&w->index, &u->chain, u->tokens, n, ids);
-	for (uint32_t i = 0; i < u->n_hits; i++)
-		seq_append_published(&u->table, ids[i]);
-	while (u->table.n_blocks < n) {
-		int c = prefix_take(&w->index, domain, u->chain.owner, &id);
+		h->tokens[i] = (int32_t)(i < n_common * BT ? i : 1000 * (seed + 1) + i);
+	n_hits = holder_adopt(&w->index, h, n);
+	while (h->table.n_blocks < n) {
+		int c = prefix_take(&w->index, domain, h->chain.owner, &id);
 
 		ck_assert_int_ne(c, BLOCK_POOL_DRY);
 		if (c == BLOCK_NEEDS_ZERO)
 			memset(w->blocks + id * BYTES, 0, BYTES);
-		fill(u->tokens, u->table.n_blocks, w->blocks + id * BYTES);
-		seq_append(&u->table, id);
+		fill(h->tokens, h->table.n_blocks, w->blocks + id * BYTES);
+		seq_append(&h->table, id);
 	}
-	seq_publish(&u->table, &w->index, &u->chain, u->tokens, n * BT);
-}
-
-static inline void user_leave(struct world *w, struct user *u)
-{
-	seq_release(&u->table, &w->pool);
-	seq_deinit(&u->table);
+	seq_publish(&h->table, &w->index, &h->chain, h->tokens, n * BT);
+	return n_hits;
 }
 
 /* Asks and leaves. Return: blocks found. */
@@ -188,19 +155,19 @@ static inline uint32_t visit(struct world *w, uint32_t domain, const char *salt,
 			     bool reads_public, uint32_t seed, uint32_t n_common,
 			     uint32_t n)
 {
-	struct user u;
+	struct holder h;
+	uint32_t n_hits = world_ask(w, &h, domain, salt, reads_public, seed, n_common, n);
 
-	user_ask(w, &u, domain, salt, reads_public, seed, n_common, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t want[BYTES];
 
-		fill(u.tokens, i, want);
-		ck_assert_msg(!memcmp(want, w->blocks + u.table.ids[i] * BYTES, BYTES),
+		fill(h.tokens, i, want);
+		ck_assert_msg(!memcmp(want, w->blocks + h.table.ids[i] * BYTES, BYTES),
 			      "block %u of prompt %u is wrong; KVD_IMAGE_SEED=%llu", i,
 			      seed, (unsigned long long)seed_now);
 	}
-	user_leave(w, &u);
-	return u.n_hits;
+	holder_deinit(&w->index, &h);
+	return n_hits;
 }
 
 /* Every block that the index believes has the right bytes. Return: how many. */
@@ -235,8 +202,7 @@ static inline uint32_t believe_all(struct world *w)
 			      (unsigned long long)seed_now);
 		n++;
 	}
-	ck_assert_int_eq(block_pool_check(&w->pool), 0);
-	ck_assert_int_eq(prefix_check(&w->index), 0);
+	index_check(&w->index);
 	return n;
 }
 

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "tests/unit/suite.h"
+
 START_TEST(states_and_counts)
 {
 	struct block_pool pool;
@@ -225,20 +227,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("block");
 	TCase *tc = tcase_create("pool");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, states_and_counts);
 	tcase_add_test(tc, zeroed_between_domains);
 	tcase_add_test(tc, pins_keep_it_cached);
 	tcase_add_test(tc, check_finds_faults);
 	tcase_add_loop_test(tc, random_operations, 0, 20);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("block", tc);
 }

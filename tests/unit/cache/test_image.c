@@ -5,7 +5,6 @@
  */
 #include "tests/unit/cache/kept_world.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +15,17 @@
 /* Private, salted, public, below public, held: a bit of all. */
 static void populate(struct world *w)
 {
-	struct user u;
+	struct holder u;
 
-	user_ask(w, &u, ALICE, "", true, 0, 2, 4);
+	world_ask(w, &u, ALICE, "", true, 0, 2, 4);
 	ck_assert_int_eq(prefix_hold(&w->index, u.table.ids[1], true, 8), 0);
-	user_leave(w, &u);
+	holder_deinit(&w->index, &u);
 	visit(w, BOB, "", true, 1, 2, 5);
 	visit(w, BOB, "", true, 2, 2, 3);
 	visit(w, BOB, "salt", false, 3, 1, 3);
-	user_ask(w, &u, BOB, "named", false, 4, 0, 3);
+	world_ask(w, &u, BOB, "named", false, 4, 0, 3);
 	ck_assert_int_eq(prefix_hold(&w->index, u.table.ids[2], false, 8), 0);
-	user_leave(w, &u);
+	holder_deinit(&w->index, &u);
 	save_all(w);
 }
 
@@ -87,12 +86,12 @@ END_TEST
 START_TEST(public_twins_come_back)
 {
 	struct world a, b;
-	struct user u, v;
+	struct holder u, v;
 	uint32_t end;
 
 	world_new(&a, 32);
-	user_ask(&a, &u, ALICE, "", true, 0, 2, 3);
-	user_ask(&a, &v, BOB, "", true, 0, 2, 5);
+	world_ask(&a, &u, ALICE, "", true, 0, 2, 3);
+	world_ask(&a, &v, BOB, "", true, 0, 2, 5);
 	end = v.table.ids[4];
 	save_all(&a);
 	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[2], true, 30), 0);
@@ -110,8 +109,8 @@ START_TEST(public_twins_come_back)
 		world_close(&b, true);
 		if (n == 5)
 			break;
-		user_leave(&a, &u);
-		user_leave(&a, &v);
+		holder_deinit(&a.index, &u);
+		holder_deinit(&a.index, &v);
 		ck_assert_int_eq(prefix_hold(&a.index, end, true, 30), 0);
 	}
 	world_close(&a, false);
@@ -121,10 +120,10 @@ END_TEST
 START_TEST(what_was_not_written_down_is_a_miss)
 {
 	struct world a, b;
-	struct user u;
+	struct holder u;
 
 	world_new(&a, 16);
-	user_ask(&a, &u, ALICE, "", false, 0, 0, 6);
+	world_ask(&a, &u, ALICE, "", false, 0, 0, 6);
 	/* parents first, as many as may be read; one at least */
 	ck_assert_uint_eq(prefix_save(&a.index, 0), 5);
 	ck_assert_uint_eq(prefix_save(&a.index, 2 * BYTES - 1), 4);
@@ -133,7 +132,7 @@ START_TEST(what_was_not_written_down_is_a_miss)
 	world_close(&b, true);
 	ck_assert_uint_eq(prefix_save(&a.index, 3 * BYTES), 1);
 	save_all(&a);
-	user_leave(&a, &u);
+	holder_deinit(&a.index, &u);
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 6);
 	world_close(&b, true);
 	/* gone while it waited, and its place taken by another */
@@ -153,7 +152,7 @@ END_TEST
 START_TEST(what_changes_is_written_again)
 {
 	struct world a, b;
-	struct user u;
+	struct holder u;
 
 	world_new(&a, 4);
 	visit(&a, BOB, "", false, 1, 0, 4);
@@ -162,10 +161,10 @@ START_TEST(what_changes_is_written_again)
 		;
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 0);
 	world_close(&b, true);
-	user_ask(&a, &u, BOB, "", false, 2, 0, 4);
+	world_ask(&a, &u, BOB, "", false, 2, 0, 4);
 	save_all(&a);
 	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[1], false, 4), 0);
-	user_leave(&a, &u);
+	holder_deinit(&a.index, &u);
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 4);
 	ck_assert_uint_eq(b.pool.n_pinned, 2);
 	ck_assert_uint_eq(visit(&b, BOB, "", false, 2, 0, 4), 4);
@@ -178,10 +177,10 @@ END_TEST
 START_TEST(rows_of_wrong_bytes_are_a_miss)
 {
 	struct world a, b;
-	struct user u;
+	struct holder u;
 
 	world_new(&a, 8);
-	user_ask(&a, &u, ALICE, "", false, 0, 0, 2);
+	world_ask(&a, &u, ALICE, "", false, 0, 0, 2);
 	save_all(&a);
 	for (uint32_t hurt = 0; hurt < 2; hurt++) {
 		uint32_t id = u.table.ids[1], n_rows;
@@ -199,7 +198,7 @@ START_TEST(rows_of_wrong_bytes_are_a_miss)
 		ck_assert_uint_eq(b.index.n_nodes, 2 - hurt);
 		world_close(&b, true);
 	}
-	user_leave(&a, &u);
+	holder_deinit(&a.index, &u);
 	world_close(&a, false);
 }
 END_TEST
@@ -471,10 +470,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("image");
 	TCase *tcase = tcase_create("image");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, everything_comes_back);
@@ -488,10 +484,5 @@ int main(void)
 	tcase_add_test(tcase, starts_that_fail_are_counted);
 	tcase_add_test(tcase, only_the_same_file_is_recalled);
 	tcase_add_test(tcase, damage_is_never_believed);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("image", tcase);
 }

@@ -2,7 +2,6 @@
 /* The image of the pool: the process that writes it dies at any instruction. */
 #include "tests/unit/cache/kept_world.h"
 
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +13,16 @@
 /* Publishes, shares, holds, makes public, evicts and reuses in a pool that is too small. */
 static void live(struct world *w)
 {
-	struct user u;
+	struct holder u;
 
 	visit(w, ALICE, "", true, 0, 2, 3);
 	prefix_save(&w->index, 2 * BYTES);
 	visit(w, BOB, "", true, 1, 2, 3);
 	save_all(w);
-	user_ask(w, &u, ALICE, "", true, 2, 2, 4);
+	world_ask(w, &u, ALICE, "", true, 2, 2, 4);
 	save_all(w);
 	(void)prefix_hold(&w->index, u.table.ids[1], true, 4);
-	user_leave(w, &u);
+	holder_deinit(&w->index, &u);
 	visit(w, BOB, "", true, 3, 2, 5);
 	save_all(w);
 	for (uint32_t i = 0; i < w->n_blocks; i++)
@@ -111,17 +110,9 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("image-death");
 	TCase *tc = tcase_create("death");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, death_at_every_instruction);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("image-death", tc);
 }

@@ -2,7 +2,6 @@
 /* The prefix index: keys, hits, eviction, and random operations against a model. */
 #include "tests/unit/cache/holder.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,25 +101,25 @@ START_TEST(hits_stay_inside_domain_and_salt)
 	struct fixture f;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 10, "");
-	holder_init(&f, &same, 1, 11, "");
-	holder_init(&f, &domain, 2, 10, "");
-	holder_init(&f, &salt, 1, 10, "s");
-	ck_assert_uint_eq(holder_fill(&f, &a, 4), 0);
-	ck_assert_uint_eq(holder_fill(&f, &domain, 4), 0);
-	ck_assert_uint_eq(holder_fill(&f, &salt, 4), 0);
+	holder_init(&f.index, &a, 1, 10, "");
+	holder_init(&f.index, &same, 1, 11, "");
+	holder_init(&f.index, &domain, 2, 10, "");
+	holder_init(&f.index, &salt, 1, 10, "s");
+	ck_assert_uint_eq(holder_fill(&f.index, &a, 4), 0);
+	ck_assert_uint_eq(holder_fill(&f.index, &domain, 4), 0);
+	ck_assert_uint_eq(holder_fill(&f.index, &salt, 4), 0);
 	same.tokens[3 * BT] = 9;
-	ck_assert_uint_eq(holder_fill(&f, &same, 4), 3);
+	ck_assert_uint_eq(holder_fill(&f.index, &same, 4), 3);
 	ck_assert_uint_eq(f.index.counters.hit_tokens, 3 * BT);
 	ck_assert_uint_eq(f.index.counters.shared_hit_tokens, 3 * BT);
 	ck_assert_mem_eq(a.table.ids, same.table.ids, 3 * sizeof(*a.table.ids));
 	ck_assert_uint_ne(a.table.ids[3], same.table.ids[3]);
 	ck_assert_uint_eq(block_pool_get(&f.pool, a.table.ids[0])->refs, 2);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_deinit(&f, &a);
-	holder_deinit(&f, &same);
-	holder_deinit(&f, &domain);
-	holder_deinit(&f, &salt);
+	holder_deinit(&f.index, &a);
+	holder_deinit(&f.index, &same);
+	holder_deinit(&f.index, &domain);
+	holder_deinit(&f.index, &salt);
 	ck_assert_uint_eq(f.pool.n_active, 0);
 	teardown(&f);
 }
@@ -133,8 +132,8 @@ START_TEST(equal_block_is_swapped)
 	uint32_t id;
 
 	setup(&f, 8, 256);
-	holder_init(&f, &a, 1, 10, "");
-	holder_init(&f, &b, 1, 11, "");
+	holder_init(&f.index, &a, 1, 10, "");
+	holder_init(&f.index, &b, 1, 11, "");
 	/* both compute the same two blocks before either has published */
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(prefix_take(&f.index, 1, 10, &id), 0);
@@ -149,8 +148,8 @@ START_TEST(equal_block_is_swapped)
 	ck_assert_uint_eq(f.pool.n_active, 2);
 	ck_assert_uint_eq(f.index.counters.duplicate_blocks, 2);
 	ck_assert_uint_eq(f.index.counters.hit_tokens, 0);
-	holder_deinit(&f, &a);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &a);
+	holder_deinit(&f.index, &b);
 	teardown(&f);
 }
 END_TEST
@@ -162,24 +161,24 @@ START_TEST(leaves_go_first)
 	struct fixture f;
 
 	setup(&f, 6, 256);
-	holder_init(&f, &hot, 1, 1, "");
-	holder_init(&f, &cold, 1, 1, "");
+	holder_init(&f.index, &hot, 1, 1, "");
+	holder_init(&f.index, &cold, 1, 1, "");
 	cold.tokens[BT] = 5;
-	holder_fill(&f, &hot, 3);
+	holder_fill(&f.index, &hot, 3);
 	shared = hot.table.ids[0];
-	ck_assert_uint_eq(holder_fill(&f, &cold, 3), 1);
+	ck_assert_uint_eq(holder_fill(&f.index, &cold, 3), 1);
 	root = cold.table.ids[0];
 	ck_assert_uint_eq(root, shared);
-	holder_deinit(&f, &cold);
-	holder_deinit(&f, &hot);
+	holder_deinit(&f.index, &cold);
+	holder_deinit(&f.index, &hot);
 	ck_assert_uint_eq(f.pool.n_cached, 5);
 
 	/* cold's two own blocks, hot's two, and the root of both last */
 	ck_assert_uint_eq(prefix_evict(&f.index, 2), 2);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_init(&f, &hot, 1, 1, "");
-	ck_assert_uint_eq(holder_fill(&f, &hot, 3), 3);
-	holder_deinit(&f, &hot);
+	holder_init(&f.index, &hot, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f.index, &hot, 3), 3);
+	holder_deinit(&f.index, &hot);
 	ck_assert_uint_eq(prefix_evict(&f.index, 2), 2);
 	ck_assert(block_pool_get(&f.pool, root)->indexed);
 	ck_assert_uint_eq(prefix_evict(&f.index, 9), 1);
@@ -187,17 +186,17 @@ START_TEST(leaves_go_first)
 	ck_assert_uint_eq(f.index.counters.evicted_blocks, 5);
 
 	/* a full pool gives up a cached block, never an active one */
-	holder_init(&f, &hot, 1, 1, "");
-	holder_init(&f, &other, 1, 1, "x");
-	holder_fill(&f, &hot, 4);
-	ck_assert_uint_eq(holder_fill(&f, &other, 4), 0);
+	holder_init(&f.index, &hot, 1, 1, "");
+	holder_init(&f.index, &other, 1, 1, "x");
+	holder_fill(&f.index, &hot, 4);
+	ck_assert_uint_eq(holder_fill(&f.index, &other, 4), 0);
 	ck_assert_uint_eq(other.table.n_blocks, 2);
-	holder_deinit(&f, &other);
-	holder_init(&f, &other, 1, 1, "y");
-	holder_fill(&f, &other, 4);
+	holder_deinit(&f.index, &other);
+	holder_init(&f.index, &other, 1, 1, "y");
+	holder_fill(&f.index, &other, 4);
 	ck_assert_uint_eq(other.table.n_blocks, 2);
-	holder_deinit(&f, &other);
-	holder_deinit(&f, &hot);
+	holder_deinit(&f.index, &other);
+	holder_deinit(&f.index, &hot);
 	teardown(&f);
 }
 END_TEST
@@ -220,13 +219,13 @@ START_TEST(rows_of_a_block_that_begins_the_same)
 	uint32_t id;
 
 	setup(&f, 16, 256);
-	holder_init(&f, &a, 1, 10, "");
-	holder_init(&f, &b, 1, 11, "");
-	holder_init(&f, &stranger, 2, 12, "");
-	holder_init(&f, &salted, 1, 10, "s");
+	holder_init(&f.index, &a, 1, 10, "");
+	holder_init(&f.index, &b, 1, 11, "");
+	holder_init(&f.index, &stranger, 2, 12, "");
+	holder_init(&f.index, &salted, 1, 10, "s");
 	for (int i = 0; i < BT * MAX_BLOCKS; i++)
 		a.tokens[i] = b.tokens[i] = stranger.tokens[i] = salted.tokens[i] = i;
-	holder_fill(&f, &a, 2);
+	holder_fill(&f.index, &a, 2);
 
 	/* of a full block, as far as it is the same and no further than asked */
 	b.tokens[BT + 2] = 99;
@@ -241,10 +240,10 @@ START_TEST(rows_of_a_block_that_begins_the_same)
 	ck_assert_uint_eq(rows_of(&f, &salted, 0, BLOCK_NONE, BT, &id), 0);
 
 	/* of an open one, and of as many rows as were published */
-	ck_assert_int_eq(holder_open(&f, &a, 1), 0);
+	ck_assert_int_eq(holder_open(&f.index, &a, 1), 0);
 	memcpy(b.tokens, a.tokens, sizeof(b.tokens));
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
-	ck_assert_int_eq(holder_open(&f, &a, 3), 0);
+	ck_assert_int_eq(holder_open(&f.index, &a, 3), 0);
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 3);
 	ck_assert_uint_eq(id, a.table.ids[2]);
 	prefix_acquire_rows(&f.index, &a.chain, id, 3);
@@ -259,8 +258,8 @@ START_TEST(rows_of_a_block_that_begins_the_same)
 	ck_assert_uint_eq(prefix_find(&f.index, &a.chain, a.tokens, 2, a.table.ids[1]),
 			  a.table.ids[2]);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_deinit(&f, &a);
-	holder_deinit(&f, &stranger);
+	holder_deinit(&f.index, &a);
+	holder_deinit(&f.index, &stranger);
 	seq_deinit(&b.table);
 	seq_deinit(&salted.table);
 	teardown(&f);
@@ -275,47 +274,47 @@ START_TEST(open_blocks_come_and_go)
 	uint32_t open, id;
 
 	setup(&f, 6, 256);
-	holder_init(&f, &a, 1, 10, "");
-	holder_init(&f, &b, 1, 11, "");
-	holder_init(&f, &c, 1, 12, "");
+	holder_init(&f.index, &a, 1, 10, "");
+	holder_init(&f.index, &b, 1, 11, "");
+	holder_init(&f.index, &c, 1, 12, "");
 	for (int i = 0; i < BT * MAX_BLOCKS; i++)
 		a.tokens[i] = b.tokens[i] = c.tokens[i] = i;
-	holder_fill(&f, &a, 1);
-	holder_fill(&f, &b, 1);
-	ck_assert_int_eq(holder_open(&f, &a, 2), 0);
+	holder_fill(&f.index, &a, 1);
+	holder_fill(&f.index, &b, 1);
+	ck_assert_int_eq(holder_open(&f.index, &a, 2), 0);
 	open = a.table.ids[1];
 
 	/* what is offered already is not offered twice */
-	ck_assert_int_eq(holder_open(&f, &b, 2), PREFIX_EXISTS);
+	ck_assert_int_eq(holder_open(&f.index, &b, 2), PREFIX_EXISTS);
 	ck_assert(!block_pool_get(&f.pool, b.table.ids[1])->indexed);
 
 	/* its writer has gone: it stays, till one with more rows comes */
-	holder_deinit(&f, &a);
+	holder_deinit(&f.index, &a);
 	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_CACHED);
-	ck_assert_int_eq(holder_open(&f, &b, 3), 0);
+	ck_assert_int_eq(holder_open(&f.index, &b, 3), 0);
 	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_FREE);
 
 	/* a block that another has filled takes its place */
-	holder_fill(&f, &c, 2);
+	holder_fill(&f.index, &c, 2);
 	id = b.table.ids[1];
 	seq_publish(&b.table, &f.index, &b.chain, b.tokens, 2 * BT);
 	ck_assert_uint_eq(b.table.ids[1], c.table.ids[1]);
 	ck_assert_int_eq(block_pool_get(&f.pool, id)->state, BLOCK_FREE);
 
 	/* leaves go first, odd ends before all; a flush of the prefix takes them too */
-	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
+	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
 	id = b.table.ids[2];
-	holder_deinit(&f, &c);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &c);
+	holder_deinit(&f.index, &b);
 	ck_assert_uint_eq(prefix_evict(&f.index, 1), 1);
 	ck_assert_int_eq(block_pool_get(&f.pool, id)->state, BLOCK_FREE);
-	holder_init(&f, &b, 1, 11, "");
+	holder_init(&f.index, &b, 1, 11, "");
 	for (int i = 0; i < BT * MAX_BLOCKS; i++)
 		b.tokens[i] = i;
-	holder_fill(&f, &b, 2);
-	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
+	holder_fill(&f.index, &b, 2);
+	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
 	id = b.table.ids[1];
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &b);
 	prefix_flush_chain(&f.index, id, false, &flushed);
 	ck_assert_uint_eq(flushed.flushed, 3);
 	ck_assert_uint_eq(f.index.n_nodes, 0);
@@ -330,8 +329,8 @@ START_TEST(table_truncates_and_copies)
 	uint32_t ids[3];
 
 	setup(&f, 8, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_fill(&f, &a, 3);
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_fill(&f.index, &a, 3);
 	seq_copy(&a.table, 3, ids);
 	ck_assert_mem_eq(ids, a.table.ids, sizeof(ids));
 	seq_truncate(&a.table, &f.pool, 1);
@@ -340,7 +339,7 @@ START_TEST(table_truncates_and_copies)
 	ck_assert_uint_eq(f.pool.n_cached, 2);
 	/* last first */
 	ck_assert_uint_eq(evict_pick(&f.pool.evict), ids[2]);
-	holder_deinit(&f, &a);
+	holder_deinit(&f.index, &a);
 	teardown(&f);
 }
 END_TEST
@@ -405,7 +404,7 @@ START_TEST(random_against_contents)
 			if (random() % 2)
 				seq_truncate(&h[k].table, &f.pool,
 					     (uint32_t)random() % (MAX_BLOCKS + 1));
-			holder_deinit(&f, &h[k]);
+			holder_deinit(&f.index, &h[k]);
 			live[k] = false;
 		} else if (random() % 30 == 0) {
 			prefix_flush(&f.index, domain, &flushed);
@@ -413,13 +412,13 @@ START_TEST(random_against_contents)
 		} else if (random() % 20 == 0) {
 			change_one(&f);
 		} else {
-			holder_init(&f, &h[k], domain, k, salted ? "salt" : "");
+			holder_init(&f.index, &h[k], domain, k, salted ? "salt" : "");
 			h[k].chain.reads_public = !salted;
 			live[k] = true;
 			for (int i = 0; i < BT * MAX_BLOCKS; i++)
 				h[k].tokens[i] =
 					(i % BT == 0) ? (int32_t)random() % 2 : 0;
-			hits = holder_fill(&f, &h[k],
+			hits = holder_fill(&f.index, &h[k],
 					   1 + (uint32_t)random() % MAX_BLOCKS);
 			n_hits += hits;
 			memset(&want, 0, sizeof(want));
@@ -443,13 +442,12 @@ START_TEST(random_against_contents)
 				contents[id] = want;
 			}
 		}
-		ck_assert_int_eq(block_pool_check(&f.pool), 0);
-		ck_assert_int_eq(prefix_check(&f.index), 0);
+		index_check(&f.index);
 	}
 	ck_assert_uint_gt(n_hits, 100);
 	for (uint32_t k = 0; k < N_HOLDERS; k++)
 		if (live[k])
-			holder_deinit(&f, &h[k]);
+			holder_deinit(&f.index, &h[k]);
 	ck_assert_uint_eq(f.pool.n_active, 0);
 	teardown(&f);
 }
@@ -457,10 +455,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("prefix");
 	TCase *tc = tcase_create("index");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, key_is_sha256_of_tagged_fields);
 	tcase_add_test(tc, every_field_changes_the_root);
@@ -472,10 +467,5 @@ int main(void)
 	tcase_add_test(tc, open_blocks_come_and_go);
 	tcase_add_test(tc, table_truncates_and_copies);
 	tcase_add_loop_test(tc, random_against_contents, 0, 20);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("prefix", tc);
 }

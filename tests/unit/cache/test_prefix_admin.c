@@ -2,7 +2,6 @@
 /* The prefix index: what people do to it. Flushes, pins, public prefixes. */
 #include "tests/unit/cache/holder.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +16,15 @@ START_TEST(flush_leaves_readers_alone)
 	uint32_t id;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_init(&f, &b, 1, 1, "b");
-	holder_init(&f, &pinned, 1, 1, "p");
-	holder_fill(&f, &a, 3);
-	holder_fill(&f, &b, 2);
-	holder_fill(&f, &pinned, 2);
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_init(&f.index, &b, 1, 1, "b");
+	holder_init(&f.index, &pinned, 1, 1, "p");
+	holder_fill(&f.index, &a, 3);
+	holder_fill(&f.index, &b, 2);
+	holder_fill(&f.index, &pinned, 2);
 	prefix_pin(&f.index, pinned.table.ids[1]);
-	holder_deinit(&f, &b);
-	holder_deinit(&f, &pinned);
+	holder_deinit(&f.index, &b);
+	holder_deinit(&f.index, &pinned);
 
 	prefix_flush(&f.index, 2, &r);
 	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned + r.remaining, 0);
@@ -41,15 +40,15 @@ START_TEST(flush_leaves_readers_alone)
 	ck_assert_int_eq(prefix_take(&f.index, 1, 1, &id), 0);
 	seq_append(&a.table, id);
 	ck_assert_uint_eq(seq_publish(&a.table, &f.index, &a.chain, a.tokens, 4 * BT), 0);
-	holder_init(&f, &b, 1, 1, "");
-	ck_assert_uint_eq(holder_fill(&f, &b, 3), 0);
-	holder_deinit(&f, &a);
+	holder_init(&f.index, &b, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 3), 0);
+	holder_deinit(&f.index, &a);
 	ck_assert_uint_eq(f.pool.n_active, 3);
-	holder_deinit(&f, &b);
-	holder_init(&f, &pinned, 1, 1, "p");
-	ck_assert_uint_eq(holder_fill(&f, &pinned, 2), 2);
+	holder_deinit(&f.index, &b);
+	holder_init(&f.index, &pinned, 1, 1, "p");
+	ck_assert_uint_eq(holder_fill(&f.index, &pinned, 2), 2);
 	prefix_unpin(&f.index, pinned.table.ids[1]);
-	holder_deinit(&f, &pinned);
+	holder_deinit(&f.index, &pinned);
 	prefix_flush_all(&f.index, &r);
 	ck_assert_uint_eq(f.pool.n_free, 32);
 	teardown(&f);
@@ -65,8 +64,8 @@ START_TEST(public_prefix_is_shared)
 	uint32_t end;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	ck_assert_uint_eq(holder_fill(&f, &a, 5), 0);
+	holder_init(&f.index, &a, 1, 1, "");
+	ck_assert_uint_eq(holder_fill(&f.index, &a, 5), 0);
 	end = a.table.ids[2];
 	ck_assert_int_eq(prefix_hold(&f.index, end, true, 2), -EDQUOT);
 	ck_assert_uint_eq(f.index.n_public, 0);
@@ -76,26 +75,26 @@ START_TEST(public_prefix_is_shared)
 	ck_assert_uint_eq(f.index.n_public, 3);
 	ck_assert_uint_eq(f.pool.n_pinned, 3);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_deinit(&f, &a);
+	holder_deinit(&f.index, &a);
 
 	/* its owner finds all of it, others the public part; what they add is theirs */
-	holder_init(&f, &a, 1, 1, "");
+	holder_init(&f.index, &a, 1, 1, "");
 	a.chain.reads_public = true;
-	ck_assert_uint_eq(holder_fill(&f, &a, 5), 5);
-	holder_init(&f, &b, 2, 2, "");
+	ck_assert_uint_eq(holder_fill(&f.index, &a, 5), 5);
+	holder_init(&f.index, &b, 2, 2, "");
 	b.chain.reads_public = true;
-	ck_assert_uint_eq(holder_fill(&f, &b, 5), 3);
-	holder_deinit(&f, &b);
-	holder_init(&f, &b, 2, 2, "");
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 3);
+	holder_deinit(&f.index, &b);
+	holder_init(&f.index, &b, 2, 2, "");
 	b.chain.reads_public = true;
-	ck_assert_uint_eq(holder_fill(&f, &b, 5), 5);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 5);
 	ck_assert_uint_ne(a.table.ids[3], b.table.ids[3]);
-	holder_init(&f, &salted, 2, 2, "salt");
-	ck_assert_uint_eq(holder_fill(&f, &salted, 2), 0);
+	holder_init(&f.index, &salted, 2, 2, "salt");
+	ck_assert_uint_eq(holder_fill(&f.index, &salted, 2), 0);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_deinit(&f, &a);
-	holder_deinit(&f, &b);
-	holder_deinit(&f, &salted);
+	holder_deinit(&f.index, &a);
+	holder_deinit(&f.index, &b);
+	holder_deinit(&f.index, &salted);
 
 	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
 	ck_assert_uint_eq(r.kept_pinned, 3);
@@ -104,10 +103,10 @@ START_TEST(public_prefix_is_shared)
 	ck_assert_uint_eq(f.pool.n_cached, 3);
 
 	/* once nobody holds it, it goes, with what hangs below */
-	holder_init(&f, &b, 2, 2, "");
+	holder_init(&f.index, &b, 2, 2, "");
 	b.chain.reads_public = true;
-	ck_assert_uint_eq(holder_fill(&f, &b, 5), 3);
-	holder_deinit(&f, &b);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 3);
+	holder_deinit(&f.index, &b);
 	ck_assert_int_eq(prefix_release(&f.index, end), 0);
 	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
 	ck_assert_uint_eq(r.flushed, 5);
@@ -126,10 +125,10 @@ START_TEST(equal_public_prefixes_are_one)
 	uint32_t end, own, longer;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_init(&f, &b, 2, 2, "");
-	holder_fill(&f, &a, 3);
-	ck_assert_uint_eq(holder_fill(&f, &b, 5), 0);
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_init(&f.index, &b, 2, 2, "");
+	holder_fill(&f.index, &a, 3);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 0);
 	end = a.table.ids[2];
 	own = b.table.ids[2];
 	longer = b.table.ids[4];
@@ -146,20 +145,20 @@ START_TEST(equal_public_prefixes_are_one)
 	/* what b has after it moves below a's, when nobody reads it */
 	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 32), -EBUSY);
 	ck_assert_uint_eq(f.index.n_public, 3);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &b);
 	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 4), -EDQUOT);
 	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 5), 0);
 	ck_assert_uint_eq(f.index.n_public, 5);
 	ck_assert_uint_eq(f.pool.n_pinned, 5);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
 	ck_assert_int_eq(block_pool_check(&f.pool), 0);
-	holder_deinit(&f, &a);
-	holder_init(&f, &c, 3, 3, "");
+	holder_deinit(&f.index, &a);
+	holder_init(&f.index, &c, 3, 3, "");
 	c.chain.reads_public = true;
-	ck_assert_uint_eq(holder_fill(&f, &c, 5), 5);
+	ck_assert_uint_eq(holder_fill(&f.index, &c, 5), 5);
 	ck_assert_uint_eq(c.table.ids[2], end);
 	ck_assert_uint_eq(c.table.ids[4], longer);
-	holder_deinit(&f, &c);
+	holder_deinit(&f.index, &c);
 
 	/* by whatever id it is named */
 	ck_assert_int_eq(prefix_release(&f.index, longer), 0);
@@ -185,10 +184,10 @@ START_TEST(public_hold_of_what_is_held)
 	uint32_t end, own, longer;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_init(&f, &b, 2, 2, "");
-	holder_fill(&f, &a, 3);
-	ck_assert_uint_eq(holder_fill(&f, &b, 5), 0);
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_init(&f.index, &b, 2, 2, "");
+	holder_fill(&f.index, &a, 3);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 0);
 	end = a.table.ids[2];
 	own = b.table.ids[2];
 	longer = b.table.ids[4];
@@ -200,8 +199,8 @@ START_TEST(public_hold_of_what_is_held)
 	ck_assert_int_eq(prefix_hold(&f.index, own, false, 32), 0);
 	ck_assert_int_eq(prefix_hold(&f.index, longer, false, 32), 0);
 	ck_assert_uint_eq(f.pool.n_pinned, 5);
-	holder_deinit(&f, &a);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &a);
+	holder_deinit(&f.index, &b);
 	/* three more: those that were public and are equal */
 	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 7), -EDQUOT);
 	ck_assert_uint_eq(f.index.n_public, 3);
@@ -223,29 +222,29 @@ START_TEST(flush_of_a_public_chain)
 	uint32_t end;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_init(&f, &b, 2, 2, "");
-	holder_init(&f, &c, 3, 3, "");
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_init(&f.index, &b, 2, 2, "");
+	holder_init(&f.index, &c, 3, 3, "");
 	b.chain.reads_public = true;
 	c.chain.reads_public = true;
-	holder_fill(&f, &a, 2);
+	holder_fill(&f.index, &a, 2);
 	end = a.table.ids[1];
 	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), 0);
 	ck_assert_int_eq(prefix_release(&f.index, end), 0);
-	holder_deinit(&f, &a);
-	ck_assert_uint_eq(holder_fill(&f, &b, 2), 2);
-	ck_assert_int_eq(holder_open(&f, &b, 1), 0);
-	ck_assert_uint_eq(holder_fill(&f, &c, 2), 2);
-	ck_assert_int_eq(holder_open(&f, &c, 3), 0);
+	holder_deinit(&f.index, &a);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 2), 2);
+	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
+	ck_assert_uint_eq(holder_fill(&f.index, &c, 2), 2);
+	ck_assert_int_eq(holder_open(&f.index, &c, 3), 0);
 	ck_assert_uint_eq(f.index.nodes[end].n_children, 2);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &b);
 	/* c still reads all but b's end */
 	prefix_flush_chain(&f.index, end, false, &r);
 	ck_assert_uint_eq(r.flushed, 1);
 	ck_assert_uint_eq(r.kept_active, 3);
 	ck_assert_uint_eq(f.index.n_nodes, 0);
 	ck_assert_uint_eq(f.index.n_public, 0);
-	holder_deinit(&f, &c);
+	holder_deinit(&f.index, &c);
 	ck_assert_uint_eq(f.pool.n_free, 32);
 	teardown(&f);
 }
@@ -258,18 +257,18 @@ START_TEST(flush_of_one_chain)
 	struct fixture f;
 
 	setup(&f, 32, 256);
-	holder_init(&f, &a, 1, 1, "");
-	holder_init(&f, &b, 1, 1, "");
+	holder_init(&f.index, &a, 1, 1, "");
+	holder_init(&f.index, &b, 1, 1, "");
 	b.tokens[3 * BT] = 1;
-	holder_fill(&f, &a, 5);
-	ck_assert_uint_eq(holder_fill(&f, &b, 6), 3);
+	holder_fill(&f.index, &a, 5);
+	ck_assert_uint_eq(holder_fill(&f.index, &b, 6), 3);
 	/* a's branch goes and is in use; the three that b shares stay */
 	prefix_flush_chain(&f.index, a.table.ids[4], true, &r);
 	ck_assert_uint_eq(r.kept_active, 2);
 	ck_assert_uint_eq(r.flushed, 0);
 	ck_assert_uint_eq(f.index.n_nodes, 6);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	holder_deinit(&f, &a);
+	holder_deinit(&f.index, &a);
 	/* an end that others go on from keeps all */
 	prefix_flush_chain(&f.index, b.table.ids[2], false, &r);
 	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned, 0);
@@ -281,7 +280,7 @@ START_TEST(flush_of_one_chain)
 	ck_assert_uint_eq(f.index.n_nodes, 2);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
 	ck_assert_int_eq(prefix_release(&f.index, b.table.ids[1]), 0);
-	holder_deinit(&f, &b);
+	holder_deinit(&f.index, &b);
 	ck_assert_uint_eq(f.pool.n_cached, 2);
 	teardown(&f);
 }
@@ -289,10 +288,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("prefix-admin");
 	TCase *tc = tcase_create("admin");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, flush_leaves_readers_alone);
 	tcase_add_test(tc, public_prefix_is_shared);
@@ -300,10 +296,5 @@ int main(void)
 	tcase_add_test(tc, public_hold_of_what_is_held);
 	tcase_add_test(tc, flush_of_a_public_chain);
 	tcase_add_test(tc, flush_of_one_chain);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("prefix-admin", tc);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "daemon/loop.h"
+#include "tests/unit/suite.h"
 
 #define MS UINT64_C(1000000)
 
@@ -49,20 +50,6 @@ static inline int run(void)
 static inline void stop_run(struct loop_timer *timer, uint64_t now_ns)
 {
 	loop_exit(loop, 7);
-}
-
-static inline int run_suite(Suite *suite, TCase *tcase)
-{
-	SRunner *runner;
-	int n_failed;
-
-	tcase_set_timeout(tcase, 60);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static inline void probe_uring(void)

@@ -11,6 +11,7 @@
 
 #include "daemon/config_file.h"
 #include "kernels/format.h"
+#include "tests/unit/suite.h"
 
 #define SECOND UINT64_C(1000000000)
 
@@ -523,10 +524,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("config");
 	TCase *tcase = tcase_create("config");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, defaults);
@@ -544,10 +542,5 @@ int main(void)
 	tcase_add_test(tcase, shipped_file_uncommented_is_the_default);
 	tcase_add_test(tcase, manual_names_each_key);
 	tcase_add_test(tcase, printed_is_read_back);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("config", tcase);
 }

@@ -13,6 +13,8 @@
 
 #include <check.h>
 
+#include "tests/unit/suite.h"
+
 static struct config config;
 static struct config_report report;
 static char root[64];
@@ -202,10 +204,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("config-file");
 	TCase *tcase = tcase_create("config-file");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, no_file_at_all);
@@ -215,10 +214,5 @@ int main(void)
 	tcase_add_test(tcase, explicit_file_stands_alone);
 	tcase_add_test(tcase, mistakes_of_all_files);
 	tcase_add_test(tcase, files_that_are_none);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("config-file", tcase);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/unit/daemon/manager.h"
+#include "tests/unit/suite.h"
 
 static char heard[512];
 static int heard_fd;
@@ -286,10 +287,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("fdstore");
 	TCase *tcase = tcase_create("fdstore");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, push_and_remove);
@@ -298,10 +296,5 @@ int main(void)
 	tcase_add_test(tcase, what_came_back);
 	tcase_add_test(tcase, two_of_one_name);
 	tcase_add_test(tcase, without_a_store);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("fdstore", tcase);
 }

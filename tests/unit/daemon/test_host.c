@@ -20,6 +20,8 @@
 
 #include <check.h>
 
+#include "tests/unit/suite.h"
+
 static char root[64];
 
 static void setup(void)
@@ -175,20 +177,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("host");
 	TCase *tcase = tcase_create("host");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, memory_limit_is_the_least_above);
 	tcase_add_test(tcase, files_are_raised_to_the_hard_limit);
 	tcase_add_loop_test(tcase, probe_sees_what_a_filter_refuses, 0, 3);
 	tcase_add_test(tcase, probe_level);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("host", tcase);
 }

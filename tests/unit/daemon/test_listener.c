@@ -16,6 +16,8 @@
 
 #include <check.h>
 
+#include "tests/unit/suite.h"
+
 static char folder[64], path[96];
 static struct listener first, second;
 
@@ -343,10 +345,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("listener");
 	TCase *tcase = tcase_create("listener");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, makes_and_removes_the_name);
@@ -358,10 +357,5 @@ int main(void)
 	tcase_add_test(tcase, foreign_name_is_not_removed);
 	tcase_add_test(tcase, activation);
 	tcase_add_test(tcase, serves_through_the_loop);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("listener", tcase);
 }

@@ -19,6 +19,7 @@
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
 #include "daemon/msgid.h"
+#include "tests/unit/suite.h"
 
 static char captured[32768];
 static int saved_stderr;
@@ -370,10 +371,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("log");
 	TCase *tcase = tcase_create("log");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tcase, plain_lines);
 	tcase_add_test(tcase, levels);
@@ -387,10 +385,5 @@ int main(void)
 	tcase_add_test(tcase, suppressed_is_noted);
 	tcase_add_test(tcase, lasting_trouble);
 	tcase_add_test(tcase, journal_fields);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("log", tcase);
 }

@@ -538,10 +538,10 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("loop");
 	TCase *tcase = tcase_create("loop");
 
 	probe_uring();
+	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, level_triggered, 0, 2);
 	tcase_add_loop_test(tcase, ready_again_inside_callback, 0, 2);
 	tcase_add_loop_test(tcase, remove_from_another_callback, 0, 2);
@@ -559,5 +559,5 @@ int main(void)
 	tcase_add_loop_test(tcase, hook_sleeps_for_a_while, 0, 2);
 	tcase_add_loop_test(tcase, hook_sleeps_until_event, 0, 2);
 	tcase_add_loop_test(tcase, signals, 0, 2);
-	return run_suite(suite, tcase);
+	return run_case("loop", tcase);
 }

@@ -395,10 +395,10 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("loop-accept");
 	TCase *tcase = tcase_create("loop-accept");
 
 	probe_uring();
+	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, accepts_many, 0, 2);
 	tcase_add_loop_test(tcase, accept_removed_in_callback, 0, 2);
 	tcase_add_loop_test(tcase, accept_waits_for_descriptors, 0, 2);
@@ -408,5 +408,5 @@ int main(void)
 	tcase_add_loop_test(tcase, unrestricted_ring_is_not_used, 0, 2);
 	tcase_add_test(tcase, ring_is_restricted);
 	tcase_add_test(tcase, environment_chooses);
-	return run_suite(suite, tcase);
+	return run_case("loop-accept", tcase);
 }

@@ -207,10 +207,10 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("loop-random");
 	TCase *tcase = tcase_create("loop-random");
 
 	probe_uring();
+	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, random_operations, 0, 6);
-	return run_suite(suite, tcase);
+	return run_case("loop-random", tcase);
 }

@@ -14,6 +14,7 @@
 #include <check.h>
 
 #include "tests/unit/daemon/manager.h"
+#include "tests/unit/suite.h"
 
 static char heard[2048];
 
@@ -99,20 +100,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("notify");
 	TCase *tcase = tcase_create("notify");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, states);
 	tcase_add_test(tcase, reloading_has_its_time);
 	tcase_add_test(tcase, without_a_manager);
 	tcase_add_test(tcase, watchdog_period);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("notify", tcase);
 }

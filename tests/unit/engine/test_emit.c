@@ -5,6 +5,7 @@
 
 #include "daemon/emit.h"
 #include "ipc/sqe.h"
+#include "tests/unit/suite.h"
 
 static void start(struct emit *emit, const char *a, const char *b)
 {
@@ -145,10 +146,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("emit");
 	TCase *tc = tcase_create("emit");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(tc, no_stops_passes_through);
 	tcase_add_test(tc, utf8_is_held_until_whole);
@@ -156,10 +154,5 @@ int main(void)
 	tcase_add_test(tc, stop_is_never_shown);
 	tcase_add_test(tc, overlapping_beginnings);
 	tcase_add_loop_test(tc, any_cut_gives_the_same_text, 0, 5);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_case("emit", tc);
 }

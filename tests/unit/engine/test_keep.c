@@ -14,6 +14,7 @@
 
 #include "daemon/cache/evict.h"
 #include "tests/unit/failing_alloc.h"
+#include "tests/unit/suite.h"
 
 #define MIB      ((size_t)1 << 20)
 #define N_BLOCKS 64
@@ -226,10 +227,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("keep");
 	TCase *tcase = tcase_create("keep");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_cannot_be_taken_back_is_dropped);
@@ -237,10 +235,5 @@ int main(void)
 	tcase_add_test(tcase, the_fingerprint_is_told_before_the_model_is_there);
 	tcase_add_test(tcase, huge_pages_go_on_after_a_restart);
 	tcase_add_test(tcase, huge_pages_pass_over_a_gap);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("keep", tcase);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/model/sampler.h"
+#include "tests/unit/suite.h"
 
 #define N 512
 
@@ -239,10 +240,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("sampler");
 	TCase *tc = tcase_create("sampler");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, uniform_is_the_published_function);
@@ -252,10 +250,5 @@ int main(void)
 	tcase_add_test(tc, cold_is_greedy);
 	tcase_add_test(tc, impossible_tokens_are_never_drawn);
 	tcase_add_test(tc, nonsense_stays_in_range);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return run_case("sampler", tc);
 }

@@ -14,6 +14,7 @@
 
 #include "daemon/config.h"
 #include "tests/unit/failing_alloc.h"
+#include "tests/unit/suite.h"
 
 static struct config config;
 static struct users users;
@@ -313,10 +314,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("user");
 	TCase *tc = tcase_create("user");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, each_uid_is_a_domain_without_others);
@@ -327,10 +325,5 @@ int main(void)
 	tcase_add_test(tc, a_group_of_the_peer_counts);
 	tcase_add_test(tc, mistakes_are_named);
 	tcase_add_test(tc, without_memory);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("user", tc);
 }

@@ -8,6 +8,8 @@
 
 #include <check.h>
 
+#include "tests/unit/suite.h"
+
 static sem_t begun, go_on, beaten;
 
 /* A step of three parts, each when the test says so. */
@@ -63,16 +65,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("watch");
 	TCase *tcase = tcase_create("watch");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tcase, progress);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_case("watch", tcase);
 }

@@ -19,6 +19,7 @@
 #include "daemon/config.h"
 #include "daemon/engine.h"
 #include "daemon/model/gguf.h"
+#include "tests/unit/suite.h"
 
 #define SKIP     77
 #define N_BLOCKS 3
@@ -178,10 +179,7 @@ static void find_model(void)
 
 int main(void)
 {
-	Suite *suite = suite_create("weights");
 	TCase *tc = tcase_create("weights");
-	SRunner *runner;
-	int n_failed;
 
 	find_model();
 	if (access(model_path, R_OK)) {
@@ -191,10 +189,5 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_flipped_weight_finds_nothing);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("weights", tc);
 }

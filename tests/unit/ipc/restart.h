@@ -8,13 +8,19 @@
  * libkvclient itself permits.
  */
 #include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #include <kvclient.h>
 
+#include "client/internal.h"
+#include "ipc/base.h"
 #include "tests/unit/ipc/fake_daemon.h"
+#include "tests/unit/suite.h"
 
 #define SECOND_NS 1000000000ll
 
@@ -44,6 +50,21 @@ static inline void finish(void)
 {
 	kvc_close(client);
 	fake_daemon_stop(&fake);
+}
+
+static inline struct kvc_ring *open_ring(void)
+{
+	struct kvc_ring *ring;
+
+	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	return ring;
+}
+
+/* The last ring, and all else. */
+static inline void finish_ring(struct kvc_ring *ring)
+{
+	kvc_ring_close(ring);
+	finish();
 }
 
 static inline enum fake_restart way(int i)
@@ -88,6 +109,53 @@ static inline void take_some(struct kvc_ring *ring, struct got *all, unsigned n)
 		take(all, cqe);
 		kvc_ring_cqe_seen(ring);
 	}
+}
+
+/* All that is there to take. Return: what a peek says then. */
+static inline int take_ready(struct kvc_ring *ring, struct got *all)
+{
+	const struct kvd_cqe *cqe;
+	int rc;
+
+	while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
+		take(all, cqe);
+		kvc_ring_cqe_seen(ring);
+	}
+	return rc;
+}
+
+/* The same by an event loop that sleeps until it is woken. */
+static inline int take_woken(struct kvc_ring *ring, struct got *all)
+{
+	struct pollfd p = {.fd = kvc_ring_event_fd(ring), .events = POLLIN};
+
+	ck_assert_int_eq(poll(&p, 1, 20000), 1);
+	kvc_ring_event_ack(ring);
+	return take_ready(ring, all);
+}
+
+/* Until the ring belongs to the next daemon; takes what comes. */
+static inline void restart(struct kvc_ring *ring, struct got *all)
+{
+	uint32_t epoch = ring->epoch;
+	const struct kvd_cqe *cqe;
+
+	kill(fake.pid, SIGUSR1);
+	while (ring->epoch == epoch)
+		if (kvc_ring_wait_cqe(ring, &cqe, 1000000) == 0) {
+			take(all, cqe);
+			kvc_ring_cqe_seen(ring);
+		}
+}
+
+/* Until @q is held back for so long that nothing else happens to it meanwhile. */
+static inline void wait_until_held(struct kvc_ring *ring, struct request *q)
+{
+	const struct kvd_cqe *cqe;
+
+	q->n_refused = 50;
+	while (!q->held || q->hold_ns < clock_ns() + SECOND_NS)
+		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
 }
 
 static inline struct kvc_sqe *next(struct kvc_ring *ring, uint64_t data)

@@ -5,7 +5,7 @@
 
 #include "client/arena.h"
 #include "ipc/base.h"
-#include "tests/unit/ipc/suite.h"
+#include "tests/unit/suite.h"
 
 START_TEST(takes_all_and_gives_back)
 {

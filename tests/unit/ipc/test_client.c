@@ -17,6 +17,7 @@
 
 #include "ipc/base.h"
 #include "tests/unit/ipc/fake_daemon.h"
+#include "tests/unit/suite.h"
 
 static struct fake_daemon fake;
 static struct kvc_client *client;
@@ -762,10 +763,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("client");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 60);
@@ -791,10 +789,5 @@ int main(void)
 	tcase_add_test(t, nothing_leaks);
 	tcase_add_test(t, sleeping_and_spinning_agree);
 	tcase_add_test(t, codes_have_names);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("client", t);
 }

@@ -2,17 +2,12 @@
 /*
  * A daemon that goes on living ends a session: its rings are wiped, then it hangs up.
  */
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <kvclient.h>
-
-#include "client/internal.h"
 #include "tests/unit/ipc/restart.h"
 
 /* A ring of 16 completions after so many NOPs. */
@@ -93,7 +88,6 @@ START_TEST(the_end_is_no_fault)
 }
 END_TEST
 
-/* Its inputs went with the ring: another daemon must not get zeros in their place. */
 /* By the time between its peeks, not by their number. */
 START_TEST(who_naps_between_peeks_sees_the_end)
 {
@@ -113,11 +107,11 @@ START_TEST(who_naps_between_peeks_sees_the_end)
 	}
 	ck_assert_int_eq(rc, 0);
 	ck_assert_int_eq(cqe->res, -ECONNRESET);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
+/* Its inputs went with the ring: another daemon must not get zeros in their place. */
 START_TEST(what_was_wiped_is_lost)
 {
 	struct kvc_input hang = kvc_text("hang", 4), wipe = kvc_text("wipe", 4);
@@ -138,27 +132,18 @@ START_TEST(what_was_wiped_is_lost)
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[2].res, 0);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("ended");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, the_end_is_no_fault, 0, 2 * N_LOOKS);
 	tcase_add_test(t, who_naps_between_peeks_sees_the_end);
 	/* 0: the connection ends; 1: it is kept; and 2: nothing went through before. */
 	tcase_add_loop_test(t, what_was_wiped_is_lost, 0, 4);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("ended", t);
 }

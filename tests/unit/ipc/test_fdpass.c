@@ -12,7 +12,7 @@
 
 #include "ipc/base.h"
 #include "ipc/fdpass.h"
-#include "tests/unit/ipc/suite.h"
+#include "tests/unit/suite.h"
 
 static int sv[2];
 

@@ -3,17 +3,10 @@
  * A daemon that has just come refuses by its limits what ran at its predecessor: that is
  * tried again, while what is new is refused at once.
  */
-#include <check.h>
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <kvclient.h>
-
-#include "client/internal.h"
-#include "ipc/base.h"
 #include "tests/unit/ipc/restart.h"
 
 #define N_STREAMS 6
@@ -26,17 +19,10 @@ static const char *prompts[N_STREAMS] = {
 /* Until all have ended, by an event loop that only sleeps. */
 static void loop_until_ended(struct kvc_ring *ring, struct got *got)
 {
-	struct pollfd p = {.fd = kvc_ring_event_fd(ring), .events = POLLIN};
-	const struct kvd_cqe *cqe;
 	int rc;
 
 	while (kvc_ring_in_flight(ring)) {
-		ck_assert_int_eq(poll(&p, 1, 10000), 1);
-		kvc_ring_event_ack(ring);
-		while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		rc = take_woken(ring, got);
 		ck_assert(rc == -EAGAIN || rc == -ENODATA);
 	}
 }
@@ -51,7 +37,7 @@ START_TEST(what_ran_runs_again)
 
 	start((struct fake_daemon){.restart = way(_i & 1), .max_waiting = 2},
 	      5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	for (i = 0; i < N_STREAMS; i++) {
 		in = kvc_text(prompts[i], strlen(prompts[i]));
 		kvc_prep_generate(next(ring, (uint64_t)i), &in, NULL);
@@ -69,8 +55,7 @@ START_TEST(what_ran_runs_again)
 		ck_assert_int_eq(got[i].res, 6);
 		ck_assert_str_eq(got[i].text, prompts[i]);
 	}
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -92,7 +77,7 @@ START_TEST(what_is_new_is_refused)
 	int i;
 
 	start((struct fake_daemon){.restart = way(_i), .max_waiting = 2}, 5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	for (i = 0; i < 3; i++)
 		kvc_prep_generate(next(ring, (uint64_t)i), &hang, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 3);
@@ -105,20 +90,9 @@ START_TEST(what_is_new_is_refused)
 	take_some(ring, got, 1);
 	ck_assert_int_eq(got[3].res, KVD_E_QUOTA);
 	ck_assert_uint_eq(got[3].usage.detail, 2);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
-
-/* Until @q is held back for so long that nothing else happens to it meanwhile. */
-static void wait_until_held(struct kvc_ring *ring, struct request *q)
-{
-	const struct kvd_cqe *cqe;
-
-	q->n_refused = 50;
-	while (!q->held || q->hold_ns < clock_ns() + SECOND_NS)
-		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
-}
 
 /* The limit is lower now: it is told in the end, or the request ends otherwise. */
 START_TEST(a_refusal_may_last)
@@ -130,13 +104,12 @@ START_TEST(a_refusal_may_last)
 	struct kvd_stats stats = {.size = sizeof(stats)};
 	const struct kvd_cqe *cqe;
 	struct kvc_ring *ring;
-	uint32_t epoch;
 
 	start((struct fake_daemon){.restart = way(_i),
 				   .refuses = true,
 				   .first_tokens = 2},
 	      5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	soon.timeout_ms = 60000;
 	kvc_prep_generate(next(ring, 0), &hang, NULL);
 	kvc_prep_generate(next(ring, 1), &hang, NULL);
@@ -144,13 +117,7 @@ START_TEST(a_refusal_may_last)
 	kvc_prep_generate(next(ring, 3), &slow, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 4);
 	take_some(ring, got, 2);
-	epoch = ring->epoch;
-	kill(fake.pid, SIGUSR1);
-	while (ring->epoch == epoch)
-		if (kvc_ring_wait_cqe(ring, &cqe, 1000000) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+	restart(ring, got);
 	wait_until_held(ring, &ring->reqs[0]);
 	wait_until_held(ring, &ring->reqs[1]);
 	/* No daemon knows of it while it waits. */
@@ -184,27 +151,18 @@ START_TEST(a_refusal_may_last)
 	ck_assert_int_eq(strncmp(got[3].text, "slow 0123456789", got[3].len), 0);
 	for (int i = 0; i < 6; i++)
 		ck_assert_int_eq(got[i].finals, 1);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("refused");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	/* 0: the connection ends; 1: it is kept; and 2: in an event loop. */
 	tcase_add_loop_test(t, what_ran_runs_again, 0, 4);
 	tcase_add_loop_test(t, what_is_new_is_refused, 0, 2);
 	tcase_add_loop_test(t, a_refusal_may_last, 0, 2);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("refused", t);
 }

@@ -15,7 +15,7 @@
 
 #include "ipc/base.h"
 #include "ipc/region.h"
-#include "tests/unit/ipc/suite.h"
+#include "tests/unit/suite.h"
 
 #define SIZE 16384u
 

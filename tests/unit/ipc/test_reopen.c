@@ -3,20 +3,14 @@
  * A ring is opened again while the daemon that came does not answer: nobody waits longer
  * than it says.
  */
-#include <check.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <kvclient.h>
-
-#include "client/internal.h"
 #include "tests/unit/ipc/restart.h"
 
 static void wait_until_stopped(void)
@@ -43,22 +37,20 @@ START_TEST(opening_again_holds_up_nobody)
 {
 	const char *prompt = "slow 0123456789";
 	struct kvc_input in = kvc_text(prompt, strlen(prompt));
-	struct pollfd p = {.events = POLLIN};
 	struct kvd_server_info info;
 	const struct kvd_cqe *cqe;
 	struct kvc_ring *ring, *other;
 	struct got got[1] = {0};
 	pthread_t t;
 	void *ret;
-	int rc;
 
 	start_with((struct fake_daemon){.restart = way(_i),
 					.stop_at_open = true,
 					.max_rings = 2,
 					.first_tokens = 2},
 		   5 * SECOND_NS, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &other, NULL), 0);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	other = open_ring();
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 2);
@@ -70,26 +62,17 @@ START_TEST(opening_again_holds_up_nobody)
 	} while (info.generation == 7 || !other->reopen.tag);
 	wait_until_stopped();
 	for (int i = 0; i < 100; i++) {
-		while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
-		ck_assert_int_eq(rc, -EAGAIN);
+		ck_assert_int_eq(take_ready(ring, got), -EAGAIN);
 	}
 	ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 20000000), -ETIME);
 	ck_assert_int_eq(kvc_ring_submit_and_wait(ring, 1, 20000000), -ETIME);
 	kvc_ring_close(other);
-	p.fd = kvc_ring_event_fd(ring);
+	(void)kvc_ring_event_fd(ring);
 	kill(fake.pid, SIGCONT);
 	wait_until_stopped();
 	kill(fake.pid, SIGCONT);
 	while (!got[0].finals) {
-		ck_assert_int_eq(poll(&p, 1, 10000), 1);
-		kvc_ring_event_ack(ring);
-		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		(void)take_woken(ring, got);
 	}
 	ck_assert_str_eq(got[0].text, prompt);
 	/* The first one's answer found nobody; there is room for its successor. */
@@ -99,8 +82,7 @@ START_TEST(opening_again_holds_up_nobody)
 	pthread_join(t, &ret);
 	ck_assert_ptr_nonnull(ret);
 	kvc_ring_close(ret);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -108,8 +90,6 @@ END_TEST
 START_TEST(opening_again_has_its_limit)
 {
 	struct kvc_input in = kvc_text("slow 0123456789", 15);
-	struct pollfd p = {.events = POLLIN};
-	const struct kvd_cqe *cqe;
 	struct got got[1] = {0};
 	struct kvc_ring *ring;
 
@@ -117,24 +97,18 @@ START_TEST(opening_again_has_its_limit)
 					.stop_at_open = true,
 					.first_tokens = 1},
 		   500000000, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	/* Only now: a busy machine may take its time to connect. */
 	client->timeout_ns = 200000000;
-	p.fd = kvc_ring_event_fd(ring);
+	(void)kvc_ring_event_fd(ring);
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	kill(fake.pid, SIGUSR1);
 	while (!got[0].finals) {
-		ck_assert_int_eq(poll(&p, 1, 10000), 1);
-		kvc_ring_event_ack(ring);
-		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		(void)take_woken(ring, got);
 	}
 	ck_assert_int_eq(got[0].res, -ECONNRESET);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -158,8 +132,8 @@ START_TEST(opening_again_may_be_late)
 					.max_rings = 2,
 					.first_tokens = 2},
 		   30 * SECOND_NS, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &other, NULL), 0);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	other = open_ring();
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 2);
@@ -200,8 +174,7 @@ START_TEST(opening_again_may_be_late)
 	ck_assert_int_eq(kvc_ring_wait_cqe(other, &cqe, -1), 0);
 	kvc_ring_cqe_seen(other);
 	kvc_ring_close(other);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -221,7 +194,7 @@ START_TEST(what_is_of_no_use_is_closed)
 					.max_rings = 1,
 					.first_tokens = 1},
 		   10 * SECOND_NS, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 1);
@@ -247,17 +220,13 @@ START_TEST(what_is_of_no_use_is_closed)
 	/* The only ring that may be open is free again. */
 	ck_assert_msg(kvc_ring_open(client, &other, NULL) == 0, "%s", kvc_errmsg());
 	kvc_ring_close(other);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("reopen");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	/* 0: the connection ends; 1: it is kept. */
@@ -267,10 +236,5 @@ int main(void)
 	tcase_add_loop_test(t, opening_again_may_be_late, 0, 4);
 	/* 2: and there is no room for descriptors; else another geometry. */
 	tcase_add_loop_test(t, what_is_of_no_use_is_closed, 0, 4);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("reopen", t);
 }

@@ -3,18 +3,11 @@
  * What a request carries from one daemon to the next: how much of its answer is known, the
  * time that is left, what counts against it.
  */
-#include <check.h>
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <kvclient.h>
-
-#include "client/internal.h"
-#include "ipc/base.h"
 #include "tests/unit/ipc/restart.h"
 
 /* One ring with one request, which has given out @n_tokens, and no more may come. */
@@ -27,31 +20,11 @@ static struct kvc_ring *begin(struct fake_daemon options, const char *prompt,
 
 	options.first_tokens = n_tokens;
 	start_with(options, 20 * SECOND_NS, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, opts);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, n_tokens);
 	return ring;
-}
-
-static void end(struct kvc_ring *ring)
-{
-	kvc_ring_close(ring);
-	finish();
-}
-
-/* Returns when the ring belongs to the next daemon; takes what comes. */
-static void restart(struct kvc_ring *ring, struct got *got)
-{
-	uint32_t epoch = ring->epoch;
-	const struct kvd_cqe *cqe;
-
-	kill(fake.pid, SIGUSR1);
-	while (ring->epoch == epoch)
-		if (kvc_ring_wait_cqe(ring, &cqe, 1000000) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
 }
 
 /* Until the request in flight has come so far with its second answer. */
@@ -74,7 +47,7 @@ START_TEST(other_bytes_of_the_same_tokens)
 	ck_assert_int_eq(got[0].finals, 1);
 	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
 	ck_assert_str_eq(got[0].text, "text 0123");
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -88,7 +61,7 @@ START_TEST(another_answer_is_cancelled)
 	kill(fake.pid, SIGUSR1);
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -106,7 +79,7 @@ START_TEST(several_that_were_shown_are_lost)
 		ring = begin(options, prompt, &opts, got, 2);
 	} else {
 		start_with(options, 20 * SECOND_NS, -1);
-		ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+		ring = open_ring();
 		kill(fake.pid, SIGSTOP);
 		kvc_prep_generate(next(ring, 0), &in, &opts);
 		ck_assert_int_eq(kvc_ring_submit(ring), 1);
@@ -119,7 +92,7 @@ START_TEST(several_that_were_shown_are_lost)
 		ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
 	else
 		ck_assert_str_eq(got[0].text, prompt);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -139,7 +112,7 @@ START_TEST(time_is_counted_from_the_first)
 	ck_assert_int_eq(got[0].res, 5);
 	ck_assert_uint_gt(got[0].usage.detail, 0);
 	ck_assert_uint_le(got[0].usage.detail, 60000 - 30);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -166,7 +139,7 @@ START_TEST(no_fork_of_what_comes_again)
 	take_some(ring, got, 1);
 	ck_assert_int_eq(got[2].res, KVD_E_RESTARTED);
 	ck_assert_int_eq(got[0].finals, 0);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -175,19 +148,15 @@ START_TEST(no_fork_of_what_is_held_back)
 	struct fake_daemon options = {.restart = way(_i), .refuses = true};
 	struct got got[2] = {0};
 	struct kvc_ring *ring = begin(options, "hang", NULL, got, 0);
-	struct request *q = &ring->reqs[0];
-	const struct kvd_cqe *cqe;
 
 	restart(ring, got);
-	q->n_refused = 50;
-	while (!q->held || q->hold_ns < clock_ns() + SECOND_NS)
-		ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 1000000), -ETIME);
+	wait_until_held(ring, &ring->reqs[0]);
 	kvc_prep_fork(next(ring, 1), 0, NULL, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 1);
 	ck_assert_int_eq(got[1].res, KVD_E_RESTARTED);
 	ck_assert_int_eq(got[0].finals, 0);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -212,7 +181,7 @@ START_TEST(getting_on_clears_the_account)
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[0].res, 9);
 	ck_assert_str_eq(got[0].text, prompt);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -233,7 +202,7 @@ START_TEST(who_comes_some_way_is_no_suspect)
 	restart(ring, got);
 	ck_assert_uint_eq(q->n_lives, _i & 2 ? 0 : 3);
 	ck_assert_int_eq(q->held, !(_i & 2));
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
@@ -248,16 +217,13 @@ START_TEST(closing_waits_for_no_dead_daemon)
 	kill(fake.pid, SIGUSR1);
 	ck_assert_int_eq(poll(&p, 1, 10000), 1);
 	ck_assert_int_eq(client->state, CLIENT_OK);
-	end(ring);
+	finish_ring(ring);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("replay");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	/* 0: the connection ends; 1: it is kept. */
@@ -271,10 +237,5 @@ int main(void)
 	tcase_add_loop_test(t, several_that_were_shown_are_lost, 0, 4);
 	tcase_add_loop_test(t, who_comes_some_way_is_no_suspect, 0, 4);
 	tcase_add_test(t, closing_waits_for_no_dead_daemon);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("replay", t);
 }

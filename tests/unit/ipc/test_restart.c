@@ -3,7 +3,6 @@
  * libkvclient over restarts of the fake daemon: each request ends once, with the answer
  * that it would have had, or says that it cannot.
  */
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,10 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <kvclient.h>
-
-#include "client/internal.h"
-#include "ipc/base.h"
 #include "tests/unit/ipc/restart.h"
 
 static bool stop;
@@ -37,7 +32,7 @@ START_TEST(all_is_answered_once)
 		struct kvc_ring *ring;
 
 		start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
-		ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+		ring = open_ring();
 		kvc_prep_generate(next(ring, 0), &in, NULL);
 		ck_assert_int_eq(kvc_ring_submit(ring), 1);
 		take_some(ring, got, (unsigned)cut);
@@ -102,8 +97,7 @@ START_TEST(small_queues_are_filled_again)
 		ck_assert_int_eq(got[i].finals, 1);
 		ck_assert_str_eq(got[i].text, "slow 0123456789");
 	}
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -115,7 +109,7 @@ START_TEST(another_answer_is_noticed)
 	struct kvc_ring *ring;
 
 	start((struct fake_daemon){.restart = way(_i), .first_tokens = 2}, 5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 2);
@@ -133,13 +127,12 @@ START_TEST(another_answer_is_noticed)
 	kill(fake.pid, SIGCONT);
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[0].res, 5);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 
 	/* With another model nothing is the same, but a NOP. */
 	memset(got, 0, sizeof(got));
 	start(models, 5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	kill(fake.pid, SIGSTOP);
 	kvc_prep_tokenize(next(ring, 0), &in, 0, NULL, 0);
 	kvc_prep_nop(next(ring, 1));
@@ -149,8 +142,7 @@ START_TEST(another_answer_is_noticed)
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[0].res, KVD_E_RESTARTED);
 	ck_assert_int_eq(got[1].res, 0);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -163,7 +155,7 @@ START_TEST(cancel_deadline_and_fork)
 	struct kvc_ring *ring;
 
 	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	keep.gen_flags = KVD_GEN_KEEP;
 	kvc_prep_generate(next(ring, 0), &in, &keep);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
@@ -194,8 +186,7 @@ START_TEST(cancel_deadline_and_fork)
 	ck_assert_int_eq(got[6].res, KVD_E_RESTARTED);
 	for (int i = 1; i < 7; i++)
 		ck_assert_int_eq(got[i].finals, 1);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -208,7 +199,7 @@ START_TEST(a_shorter_answer_is_lost)
 	struct kvc_ring *ring;
 
 	start((struct fake_daemon){.restart = way(_i), .first_tokens = 4}, 5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	keep.gen_flags = KVD_GEN_KEEP;
 	kvc_prep_generate(next(ring, 0), &in, &keep);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
@@ -223,8 +214,7 @@ START_TEST(a_shorter_answer_is_lost)
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[1].res, KVD_E_RESTARTED);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -250,7 +240,6 @@ START_TEST(a_killer_has_to_wait)
 {
 	struct kvc_input poison = kvc_text("poison", 6), in = kvc_text("abcdef", 6);
 	struct kvc_gen_opts soon = KVC_OPTS_INIT(struct kvc_gen_opts);
-	struct pollfd p = {.events = POLLIN};
 	struct got got[4] = {0};
 	struct kvd_server_info info;
 	const struct kvd_cqe *cqe;
@@ -259,20 +248,15 @@ START_TEST(a_killer_has_to_wait)
 
 	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
 	client->pause_ns = 500000000;
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
-	p.fd = kvc_ring_event_fd(ring);
+	ring = open_ring();
+	(void)kvc_ring_event_fd(ring);
 	begin = clock_ns();
 	soon.timeout_ms = 4000;
 	kvc_prep_generate(next(ring, 0), &poison, &soon);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	/* An event loop is woken when it may go on. */
 	do {
-		ck_assert_int_eq(poll(&p, 1, 5000), 1);
-		kvc_ring_event_ack(ring);
-		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		(void)take_woken(ring, got);
 		kvc_get_server_info(client, &info);
 	} while (info.generation < 7 + 4);
 	while (!ring->n_held)
@@ -296,8 +280,7 @@ START_TEST(a_killer_has_to_wait)
 	ck_assert_int_eq(got[0].finals, 1);
 	ck_assert(got[0].res == -ECANCELED || got[0].res == KVD_E_DEADLINE);
 	ck_assert_int_eq(got[2].res, got[0].res == -ECANCELED);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -322,30 +305,24 @@ START_TEST(nobody_comes_back)
 	struct got got[2] = {0};
 	const struct kvd_cqe *cqe;
 	struct kvc_ring *ring;
-	struct pollfd p = {.events = POLLIN};
 	struct kvd_stats stats = {.size = sizeof(stats)};
 	int rc;
 
 	start((struct fake_daemon){.restart = FAKE_DIES}, 200000000);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	if (_i)
-		p.fd = kvc_ring_event_fd(ring);
+		(void)kvc_ring_event_fd(ring);
 	kvc_prep_generate(next(ring, 0), &dies, NULL);
 	kvc_prep_generate(next(ring, 1), &hang, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 2);
-	for (;;) {
-		if (_i) {
-			ck_assert_int_eq(poll(&p, 1, 5000), 1);
-			kvc_ring_event_ack(ring);
-		}
-		while ((rc = _i ? kvc_ring_peek_cqe(ring, &cqe)
-				: kvc_ring_wait_cqe(ring, &cqe, 5 * SECOND_NS)) == 0) {
+	do {
+		while (!_i && (rc = kvc_ring_wait_cqe(ring, &cqe, 5 * SECOND_NS)) == 0) {
 			take(got, cqe);
 			kvc_ring_cqe_seen(ring);
 		}
-		if (rc != -EAGAIN)
-			break;
-	}
+		if (_i)
+			rc = take_woken(ring, got);
+	} while (rc == -EAGAIN);
 	ck_assert_int_eq(rc, -ECONNRESET);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(got[i].finals, 1);
@@ -353,8 +330,7 @@ START_TEST(nobody_comes_back)
 	}
 	ck_assert_str_eq(got[0].text, "die 12345");
 	ck_assert_int_eq(kvc_stats(client, &stats), -ECONNRESET);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -370,17 +346,14 @@ START_TEST(waiting_skips_what_was_given)
 
 	start((struct fake_daemon){.restart = way(_i), .first_tokens = 12},
 	      5 * SECOND_NS);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
+	ring = open_ring();
 	kvc_prep_generate(next(ring, 0), &in, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, 12);
 	kill(fake.pid, SIGUSR1);
 	do {
 		usleep(1000);
-		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		(void)take_ready(ring, got);
 		kvc_get_server_info(client, &info);
 	} while (info.generation == 7);
 	ck_assert_int_eq(kvc_ring_peek_cqe(ring, &cqe), -EAGAIN);
@@ -392,8 +365,7 @@ START_TEST(waiting_skips_what_was_given)
 		kvc_ring_cqe_seen(ring);
 	}
 	ck_assert_str_eq(got[0].text, prompt);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -411,7 +383,7 @@ START_TEST(calls_hold_up_no_ring)
 	const char *prompt =
 		"slow 0123456789 0123456789 0123456789 0123456789 0123456789";
 	struct kvc_input in = kvc_text(prompt, strlen(prompt));
-	struct pollfd p = {.events = POLLIN}, dead = {.events = 0};
+	struct pollfd dead = {.events = 0};
 	struct kvd_server_info info;
 	struct kvd_model_info model;
 	const struct kvd_cqe *cqe;
@@ -425,8 +397,8 @@ START_TEST(calls_hold_up_no_ring)
 					.mute = true,
 					.first_tokens = 3},
 		   _i ? SECOND_NS : 10 * SECOND_NS, -1);
-	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
-	p.fd = kvc_ring_event_fd(ring);
+	ring = open_ring();
+	(void)kvc_ring_event_fd(ring);
 	ck_assert_int_eq(pthread_create(&t, NULL, ask_stats, NULL), 0);
 	usleep(20000);
 	kvc_prep_generate(next(ring, 0), &in, NULL);
@@ -438,29 +410,20 @@ START_TEST(calls_hold_up_no_ring)
 	dead.fd = ring->ring.fd_complete;
 	kill(fake.pid, SIGUSR1);
 	ck_assert_int_eq(poll(&dead, 1, 10000), 1);
-	while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
-		take(got, cqe);
-		kvc_ring_cqe_seen(ring);
-	}
+	rc = take_ready(ring, got);
 	ck_assert_int_eq(rc, -EAGAIN);
 	ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, 10000000), -ETIME);
 	/* Its second word comes, or never does. */
 	if (!_i)
 		kill(fake.pid, SIGUSR1);
 	while (!got[0].finals) {
-		ck_assert_int_eq(poll(&p, 1, 20000), 1);
-		kvc_ring_event_ack(ring);
-		while (kvc_ring_peek_cqe(ring, &cqe) == 0) {
-			take(got, cqe);
-			kvc_ring_cqe_seen(ring);
-		}
+		(void)take_woken(ring, got);
 	}
 	pthread_join(t, &ret);
 	ck_assert_int_eq((long)ret, _i ? -ECONNRESET : 0);
 	ck_assert_int_eq(got[0].res, _i ? -ECONNRESET : ((int)strlen(prompt) + 2) / 3);
 	ck_assert_int_eq(strncmp(got[0].text, prompt, got[0].len), 0);
-	kvc_ring_close(ring);
-	finish();
+	finish_ring(ring);
 }
 END_TEST
 
@@ -602,10 +565,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("restart");
 	TCase *t = tcase_create("fake daemon");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	/* 0: the connection ends; 1: it is kept. */
@@ -623,10 +583,5 @@ int main(void)
 	/* 0: waiting; 1: in an event loop. */
 	tcase_add_loop_test(t, nobody_comes_back, 0, 2);
 	tcase_add_loop_test(t, threads_survive_many_restarts, 0, 2);
-	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("restart", t);
 }

@@ -14,7 +14,7 @@
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
 #include "ipc/ring.h"
-#include "tests/unit/ipc/suite.h"
+#include "tests/unit/suite.h"
 
 static void make_pair(struct ring_daemon *d, struct ring_client *c, uint32_t sq,
 		      uint32_t cq)

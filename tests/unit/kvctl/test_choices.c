@@ -12,6 +12,8 @@
 
 #include <kvclient.h>
 
+#include "tests/unit/suite.h"
+
 static const struct kvd_cqe *script;
 static unsigned int n_script, at;
 
@@ -228,20 +230,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("choices");
 	TCase *tc = tcase_create("ends");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, each_ends_by_itself);
 	tcase_add_test(tc, a_restart_ends_those_that_are_open);
 	tcase_add_test(tc, a_restart_ends_the_last);
 	tcase_add_test(tc, a_refusal_is_one);
 	tcase_add_test(tc, what_began_is_no_refusal);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("choices", tc);
 }

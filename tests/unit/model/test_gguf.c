@@ -9,6 +9,7 @@
 
 #include "daemon/model/gguf.h"
 #include "tests/unit/model/gguf-image.h"
+#include "tests/unit/suite.h"
 
 static struct gguf_error err;
 
@@ -345,10 +346,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("gguf");
 	TCase *tc = tcase_create("gguf");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_loop_test(tc, reads_every_value, 2, 4);
 	tcase_add_test(tc, truncated_anywhere);
@@ -358,10 +356,5 @@ int main(void)
 	tcase_add_test(tc, refuses_hostile_tensors);
 	tcase_add_test(tc, error_text_is_printable);
 	tcase_add_test(tc, files);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("gguf", tc);
 }

@@ -9,6 +9,7 @@
 #include "kernels/cpu_features.h"
 #include "tests/unit/model/harness.h"
 #include "tests/unit/model/tiny-model.h"
+#include "tests/unit/suite.h"
 
 static const uint32_t masks[] = {
 	KV_CPU_C,
@@ -436,10 +437,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("runner");
 	TCase *tc = tcase_create("runner");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, every_type_is_right, 0, N_TYPES);
@@ -451,10 +449,5 @@ int main(void)
 	tcase_add_test(tc, fingerprint_sees_one_bit);
 	tcase_add_test(tc, a_known_fingerprint_is_not_made_again);
 	tcase_add_test(tc, refuses_models_by_name);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("runner", tc);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "daemon/model/sampler.h"
+#include "tests/unit/suite.h"
 
 #define N_VOCAB 8
 #define N_DRAWS 40000
@@ -141,19 +142,11 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("sampler");
 	TCase *tc = tcase_create("sampler");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, shares);
 	tcase_add_test(tc, ties_go_to_the_lower_id);
 	tcase_add_test(tc, uniform_by_seed_and_position);
 	tcase_add_test(tc, top_is_the_head_of_a_sort);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("sampler", tc);
 }

@@ -10,6 +10,7 @@
 #include "daemon/model/tokenizer.h"
 #include "daemon/model/utf8.h"
 #include "tests/unit/model/gguf-image.h"
+#include "tests/unit/suite.h"
 
 static struct gguf_error err;
 
@@ -211,20 +212,12 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("tokenizer");
 	TCase *tc = tcase_create("tokenizer");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, merges_by_rank);
 	tcase_add_test(tc, special_tokens);
 	tcase_add_test(tc, bytes_that_are_no_text);
 	tcase_add_test(tc, refuses_by_name);
 	tcase_add_test(tc, strict_utf8);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_case("tokenizer", tc);
 }

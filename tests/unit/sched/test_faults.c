@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "tests/unit/failing_alloc.h"
+#include "tests/unit/suite.h"
 
 #define BT 4
 
@@ -529,10 +530,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("faults");
 	TCase *tc = tcase_create("faults");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, opening_without_memory);
 	tcase_add_test(tc, requests_without_memory);
@@ -542,10 +540,5 @@ int main(void)
 	tcase_add_test(tc, damaged_index_is_found);
 	tcase_add_test(tc, damaged_requests_are_found);
 	tcase_add_test(tc, damaged_plans_are_found);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("faults", tc);
 }

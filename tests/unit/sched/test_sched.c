@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/suite.h"
+
 #define BT  16
 #define EOS 2
 
@@ -702,10 +704,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("sched");
 	TCase *tc = tcase_create("sched");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_test(tc, refusals_name_their_numbers);
 	tcase_add_test(tc, one_prompt_is_computed_once);
@@ -724,10 +723,5 @@ int main(void)
 	tcase_add_test(tc, copied_rows_are_flushed_with_their_source);
 	tcase_add_test(tc, other_domain_gets_zeroed_blocks);
 	tcase_add_test(tc, ids_are_not_reused_at_once);
-	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? 1 : 0;
+	return run_case("sched", tc);
 }
