@@ -243,6 +243,10 @@ START_TEST(rows_of_a_block_that_begins_the_same)
 	ck_assert_int_eq(holder_open(&f.index, &a, 1), 0);
 	memcpy(b.tokens, a.tokens, sizeof(b.tokens));
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
+	/* whatever a former block has left behind them */
+	memcpy(node_tokens(&f.index, a.table.ids[2]), a.tokens + (size_t)2 * BT,
+	       BT * sizeof(*a.tokens));
+	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
 	ck_assert_int_eq(holder_open(&f.index, &a, 3), 0);
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 3);
 	ck_assert_uint_eq(id, a.table.ids[2]);

@@ -51,6 +51,34 @@ START_TEST(other_bytes_of_the_same_tokens)
 }
 END_TEST
 
+/* A token whose bytes take several CQEs, of which some were given out. */
+START_TEST(in_the_middle_of_a_token)
+{
+	struct kvc_ring_opts o = KVC_OPTS_INIT(struct kvc_ring_opts);
+	struct kvc_input in = kvc_text("big", 3);
+	const struct kvd_cqe *cqe;
+	struct got got[1] = {0};
+	struct kvc_ring *ring;
+
+	start((struct fake_daemon){.restart = way(_i)}, 20 * SECOND_NS);
+	o.sq_entries = 2;
+	o.cq_entries = 2;
+	ck_assert_int_eq(kvc_ring_open(client, &ring, &o), 0);
+	kvc_prep_generate(next(ring, 0), &in, NULL);
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	ck_assert_int_eq(kvc_ring_wait_cqe(ring, &cqe, -1), 0);
+	kill(fake.pid, SIGSTOP);
+	take_some(ring, got, 1);
+	kill(fake.pid, SIGUSR1);
+	kill(fake.pid, SIGCONT);
+	take_some(ring, got, UINT32_MAX);
+	ck_assert_int_eq(got[0].finals, 1);
+	ck_assert_int_eq(got[0].res, 1);
+	ck_assert_uint_eq(got[0].len, 100);
+	finish_ring(ring);
+}
+END_TEST
+
 /* The new daemon would not end it for a long time; nobody waits for that. */
 START_TEST(another_answer_is_cancelled)
 {
@@ -228,6 +256,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	/* 0: the connection ends; 1: it is kept. */
 	tcase_add_loop_test(t, other_bytes_of_the_same_tokens, 0, 2);
+	tcase_add_loop_test(t, in_the_middle_of_a_token, 0, 2);
 	tcase_add_loop_test(t, another_answer_is_cancelled, 0, 2);
 	tcase_add_loop_test(t, time_is_counted_from_the_first, 0, 2);
 	tcase_add_loop_test(t, no_fork_of_what_comes_again, 0, 2);
