@@ -389,15 +389,15 @@ static const struct verb {
 	const char *name;
 	unsigned (*play)(void);
 } verbs[] = {
-	{"noread", play_noread},       {"prefill", play_prefill},
-	{"sqfull", play_sqfull},       {"scribble", play_scribble},
-	{"sqes", play_sqes},           {"packets", play_packets},
-	{"halves", play_halves},       {"seals", play_seals},
-	{"punch", play_punch},         {"keep", play_keep},
-	{"uffd", play_uffd},           {"fds", play_fds},
-	{"deaf", play_deaf},           {"connects", play_connects},
-	{"flip", play_flip},           {"bells", play_bells},
-	{"positions", play_positions},
+	{"noread", play_noread},     {"prefill", play_prefill},
+	{"sqfull", play_sqfull},     {"scribble", play_scribble},
+	{"sqes", play_sqes},         {"packets", play_packets},
+	{"halves", play_halves},     {"seals", play_seals},
+	{"punch", play_punch},       {"keep", play_keep},
+	{"uffd", play_uffd},         {"locks", play_locks},
+	{"fds", play_fds},           {"deaf", play_deaf},
+	{"connects", play_connects}, {"flip", play_flip},
+	{"bells", play_bells},       {"positions", play_positions},
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))

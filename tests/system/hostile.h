@@ -31,6 +31,7 @@ unsigned play_seals(void);
 unsigned play_punch(void);
 unsigned play_keep(void);
 unsigned play_uffd(void);
+unsigned play_locks(void);
 unsigned play_fds(void);
 unsigned play_deaf(void);
 unsigned play_connects(void);

@@ -190,6 +190,34 @@ unsigned play_uffd(void)
 	return 1;
 }
 
+/* All that it may lock, the ring first. Its own limit ends that, or else this program. */
+unsigned play_locks(void)
+{
+	enum { PIECE = 4 << 20, MOST = 64 };
+	struct raw_client client;
+	struct raw_ring ring;
+	struct kvd_sqe sqe;
+	unsigned n = 0;
+
+	if (attach(&client, &ring, 16, 64) < 0)
+		return 0;
+	(void)mlock(ring.c2d, ring.geometry.c2d_bytes);
+	(void)mlock(ring.d2c, ring.geometry.d2c_bytes);
+	while (n++ < MOST) {
+		void *piece = mmap(NULL, PIECE, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (piece == MAP_FAILED || mlock(piece, PIECE) < 0)
+			break;
+	}
+	raw_prep_generate(&ring, &sqe, 0, 200, 2, seed | 1);
+	raw_submit(&ring, &sqe);
+	raw_ring_bell(&ring);
+	while (now() < deadline)
+		nap_us(100000);
+	return n;
+}
+
 /* As many descriptors as a message takes, again and again. */
 unsigned play_fds(void)
 {

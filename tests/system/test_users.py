@@ -3,17 +3,14 @@
 """Users: what one has computed is nobody else's hit (cases 37, 38). Flushing the cache under
 load (case 57)."""
 import bisect
-import errno
 import json
 import os
 import random
-import signal
-import socket
-import struct
 import subprocess
 import sys
 
 import kvdtest
+import samepid
 from kvdtest import BUSY, FAILED, OK, PERMISSION, SANITIZED, Daemon, Skip, equal, limit, prose, until
 
 ALICE = {"user": 61001, "group": 61001, "extra_groups": []}
@@ -72,66 +69,20 @@ def test_users_flush_their_own():
         equal(d.generate(prompt, **ALICE)["cached_tokens"], 0, "tokens cached after the flush")
 
 
-def connect_and_end(path, keeper):
-    """As a process of ALICE's that ends: its socket lives on in keeper. Return: its pid."""
-    pid = os.fork()
-    if pid == 0:
-        os.setgroups([])
-        os.setgid(61001)
-        os.setuid(61001)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-            s.connect(path)
-            socket.send_fds(keeper, [b"x"], [s.fileno()])
-        os._exit(0)
-    os.waitpid(pid, 0)
-    return pid
-
-
-def become(pid):
-    """Start a process of root's that has this pid. Return: whether it worked."""
-    for _ in range(200):
-        with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as f:
-            f.write(str(pid - 1))
-        got = os.fork()
-        if got == 0:
-            signal.pause()
-            os._exit(0)
-        if got == pid:
-            return True
-        os.kill(got, signal.SIGKILL)
-        os.waitpid(got, 0)
-    return False
-
-
 def test_rights_follow_the_user_not_the_process_id():
     """The id of the process that connected now belongs to one of root's."""
     prompt = prose(60, 4)
     with open_daemon() as d:
         d.generate(prompt, **BOB)
-        ours, theirs = socket.socketpair()
-        pid = connect_and_end(d.socket, theirs)
-        _, fds, _, _ = socket.recv_fds(ours, 1, 1)
-        ours.close()
-        theirs.close()
-        try:
-            taken = become(pid)
-        except OSError as why:
-            os.close(fds[0])
-            raise Skip(f"process ids cannot be chosen here: {why}") from None
-        with socket.socket(fileno=fds[0]) as s:
-            s.settimeout(20)
-            s.send(struct.pack("<IHHIiIIQ64s", 96, 1, 0, 1, 0, 0x3144564b, 1, 0, b"test"))
-            kind, = struct.unpack_from("<4xH", s.recv(65536))
-            equal(kind, 0x8001, "reply to HELLO")
-            s.send(struct.pack("<IHHIiII64s64s", 152, 6, 0, 2, 0, 0, 0, b"uid:61002", b""))
-            kind, status = struct.unpack_from("<4xH6xi", s.recv(65536))
-            equal((kind, status), (0xffff, -errno.EPERM), "reply to FLUSH of another user's")
-            equal([c["uid"] for c in d.clients() if c["name"] == "test"], [61001], "the client's uid")
-        if taken:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        else:
-            raise Skip("other processes took the id first")
+        child = d.spawn([sys.executable, samepid.__file__, d.socket, "61001", "61001", "uid:61002"],
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+        line = child.stdout.readline()
+        if not line.startswith("{") and child.wait(60) == 77:
+            raise Skip(f"process ids cannot be chosen here: {line}")
+        equal(json.loads(line), samepid.REFUSED, "what the daemon answered")
+        equal([c["uid"] for c in d.clients() if c["name"] == "samepid"], [61001], "its uid")
+        child.communicate(timeout=60)
+        equal(child.returncode, OK, "exit status of its process")
         assert d.generate(prompt, **BOB)["cached_tokens"] > 0, "it was flushed"
 
 
