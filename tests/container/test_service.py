@@ -703,21 +703,6 @@ def test_journal():
     assert "canary-4711 secret" not in everything, "a prompt is in the journal"
 
 
-@limit(300)
-def test_hostile_clients():
-    """Those of the suite system, a second each, by a user against the installed daemon."""
-    if not os.access(kvdtest.HOSTILE, os.X_OK):
-        raise Skip(f"{kvdtest.HOSTILE} is not built")
-    fresh()
-    pid = main_pid()
-    for verb in ("noread", "sqfull", "scribble", "sqes", "packets", "seals", "punch", "keep", "uffd",
-                 "fds", "deaf", "connects", "flip", "bells", "positions"):
-        machine.run("env", "KVD_SOCKET=/run/kvd/kvd.sock", "/hostile", verb, "1", "1",
-                    user=user("bob"))
-        answers("alice")
-    equal(main_pid(), pid, "process after all of them")
-
-
 def test_names_that_go():
     """The sockets' names removed or renamed, a second daemon, a user's IPC removed: who is
     connected goes on, and a restart of the sockets mends the rest (cases 28, 29)."""
@@ -784,8 +769,6 @@ def main(tests, binds=()):
         return
     try:
         binds = [*binds, (DEBS, "/debs"), (kvdtest.MODEL, "/model/default.gguf")]
-        if os.access(kvdtest.HOSTILE, os.X_OK):
-            binds.append((kvdtest.HOSTILE, "/hostile"))
         machine = Container(TREE, binds)
     except (OSError, RuntimeError) as error:
         # Where containers may not be nested. A tree that does not boot anywhere would show
