@@ -54,7 +54,7 @@ struct kv_options {
 
 struct kv_props {
 	const char *name; /* "cpu"                                                     */
-	const char *isa;  /* "avx512vnni": for people; does not change bits            */
+	const char *isa;  /* "amx": for people; does not change bits                   */
 	const char *variant; /* "cpu-1": equal variants give equal bits; a part of every
 	                        block key. One for all CPU bundles, as they agree         */
 	uint32_t n_threads;

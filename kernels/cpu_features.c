@@ -2,14 +2,17 @@
 #include "kernels/cpu_features.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #ifdef __x86_64__
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
-static const char *const bundle_names[] = {"c", "avx2", "avx512", "avx512vnni"};
+static const char *const bundle_names[] = {"c", "avx2", "avx512", "avx512vnni", "amx"};
 enum { N_BUNDLES = sizeof(bundle_names) / sizeof(bundle_names[0]) };
 
 /* A set is only used up to its first gap. */
@@ -23,10 +26,24 @@ static uint32_t ladder(uint32_t set)
 }
 
 #ifdef __x86_64__
+enum {
+	TILE_DATA = 18,          /* number of the state component with the tiles    */
+	TILE_STATE = 3 << 17,    /* its bit in XCR0, and that of their configuration */
+	REQ_XCOMP_PERM = 0x1023, /* ARCH_REQ_XCOMP_PERM of arch_prctl(2)            */
+};
+
+/* Linux lets a process touch tiles when it has asked, as they make signal frames larger. The
+ * answer holds for all its threads; asking again changes nothing. */
+static bool tiles_permitted(void)
+{
+	return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
 /*
  * Source: Intel SDM volume 1, "Detection of AVX2" and "Detection of AVX-512 foundation
  * instructions": OSXSAVE first, then the state components that the OS saves (XCR0 bits 1-2
- * for AVX, 5-7 for AVX-512), then the feature bits.
+ * for AVX, 5-7 for AVX-512; 17-18 for AMX, chapter "Programming with Intel AMX"), then the
+ * feature bits.
  */
 static uint32_t detect(void)
 {
@@ -34,6 +51,7 @@ static uint32_t detect(void)
 	const uint32_t leaf7_avx2 = bit_AVX2 | bit_BMI | bit_BMI2;
 	const uint32_t leaf7_avx512 =
 		bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+	const uint32_t leaf7_amx = bit_AMX_TILE | bit_AMX_BF16;
 	uint32_t a, b, c, d, xcr0, xcr0_high, set = KV_CPU_C;
 
 	if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1) != leaf1)
@@ -51,12 +69,19 @@ static uint32_t detect(void)
 		set |= KV_CPU_AVX512;
 	if (c & bit_AVX512VNNI)
 		set |= KV_CPU_AVX512VNNI;
+	if ((xcr0 & TILE_STATE) == TILE_STATE && (d & leaf7_amx) == leaf7_amx)
+		set |= KV_CPU_AMX;
 	return set;
 }
 #else
 static uint32_t detect(void)
 {
 	return KV_CPU_C;
+}
+
+static bool tiles_permitted(void)
+{
+	return false;
 }
 #endif
 
@@ -77,23 +102,27 @@ int kv_cpu_mask_parse(const char *text)
 	return (int)n;
 }
 
-uint32_t kv_cpu_features(void)
+uint32_t kv_cpu_features_masked(uint32_t mask)
 {
 	const char *text = getenv("KVD_CPU_MASK");
-	int mask = KV_CPU_ALL;
+	int allowed = KV_CPU_ALL;
+	uint32_t set;
 
 	/* A mask that cannot be read must not run more than the tester meant to allow. */
 	if (text && *text) {
-		mask = kv_cpu_mask_parse(text);
-		if (mask < 0)
-			mask = KV_CPU_C;
+		allowed = kv_cpu_mask_parse(text);
+		if (allowed < 0)
+			allowed = KV_CPU_C;
 	}
-	return ladder(detect() & (uint32_t)mask);
+	set = ladder(detect() & (uint32_t)allowed & (mask ? mask : KV_CPU_ALL));
+	if ((set & KV_CPU_AMX) && !tiles_permitted())
+		set &= ~(uint32_t)KV_CPU_AMX;
+	return set;
 }
 
-uint32_t kv_cpu_features_masked(uint32_t mask)
+uint32_t kv_cpu_features(void)
 {
-	return ladder(kv_cpu_features() & (mask ? mask : KV_CPU_ALL));
+	return kv_cpu_features_masked(KV_CPU_ALL);
 }
 
 const char *kv_cpu_bundle_name(uint32_t features)

@@ -10,6 +10,10 @@ enum {
 	UNIT_BYTES =
 		16 << 10, /* of weights, at least, when there are few rows          */
 	FEW_ROWS = 4,
+	/* From MANY_ROWS on, where there are act_many and gemm_many. */
+	MANY_ROWS = 32,
+	MANY_CHUNK_BYTES = 1200 << 10,
+	MANY_BLOCK = 2 * KV_ACT_TILE_ROWS,
 	UNITS_PER_THREAD = 8,
 };
 
@@ -17,6 +21,7 @@ struct linear_job {
 	struct kv_stream *st;
 	const struct kv_linear *args;
 	struct kv_act act;
+	bool many; /* act is that of act_many */
 	uint32_t n_chunks, chunk_rows;
 	uint32_t n_runs,
 		run_panels;   /* panels that one unit works through                 */
@@ -26,15 +31,18 @@ struct linear_job {
 static void act_rows(void *arg, uint32_t row0, uint32_t n_rows)
 {
 	const struct linear_job *job = arg;
+	const struct kv_cpu_ops *ops = &job->st->dev->ops;
+	kv_act_fn *act = job->many ? ops->act_many : ops->act;
 
 	for (uint32_t i = row0; i < row0 + n_rows; i++)
-		job->st->dev->ops.act(job->args->x + i * job->args->ldx, &job->act, i);
+		act(job->args->x + i * job->args->ldx, &job->act, i);
 }
 
 static void panel_run(const struct linear_job *job, uint32_t p, uint32_t m0, uint32_t m1,
 		      uint8_t *scratch)
 {
 	const struct kv_linear *a = job->args;
+	const struct kv_cpu_ops *ops = &job->st->dev->ops;
 	const struct weight_segment *seg = a->w->segments;
 	uint32_t col, left;
 
@@ -60,7 +68,10 @@ static void panel_run(const struct linear_job *job, uint32_t p, uint32_t m0, uin
 		.accumulate = a->accumulate,
 		.scratch = scratch,
 	};
-	job->st->dev->ops.gemm[seg->form](&g);
+	if (job->many && seg->form < KV_FORM_N_INT)
+		ops->gemm_many[seg->form](&g);
+	else
+		ops->gemm[seg->form](&g);
 }
 
 /* Units run through all panels of one row chunk before the next chunk starts. */
@@ -83,14 +94,17 @@ static void linear_unit(void *arg, uint32_t unit, uint32_t thread)
 static int act_prepare(struct linear_job *job)
 {
 	struct kv_stream *st = job->st;
-	size_t m = job->args->m, k = job->args->w->k;
-	size_t sums = m * (k / KV_GROUP) * sizeof(float);
-	size_t scales = (m * sizeof(float) + 63) / 64 * 64;
+	size_t m = job->args->m, k = job->args->w->k, code_bytes = job->many ? 4 : 2;
+	size_t sums, scales;
 	uint8_t *p;
 	int r;
 
+	if (job->many)
+		m = (m + KV_ACT_TILE_ROWS - 1) / KV_ACT_TILE_ROWS * KV_ACT_TILE_ROWS;
+	sums = m * (k / KV_GROUP) * sizeof(float);
+	scales = (m * sizeof(float) + 63) / 64 * 64;
 	sums = (sums + 63) / 64 * 64;
-	r = scratch_reserve(&st->act_codes, m * k * 2);
+	r = scratch_reserve(&st->act_codes, m * k * code_bytes);
 	if (r == 0)
 		r = scratch_reserve(&st->act_sums, scales + sums * 3);
 	if (r < 0)
@@ -107,6 +121,16 @@ static int act_prepare(struct linear_job *job)
 	return 0;
 }
 
+/* Chunks of about the same size, in whole blocks. */
+static uint32_t many_chunk_rows(uint32_t m, uint32_t k)
+{
+	uint32_t most = MANY_CHUNK_BYTES / (4 * k), n;
+
+	most = most < 2 * MANY_BLOCK ? 2 * MANY_BLOCK : most;
+	n = (m + most - 1) / most;
+	return ((m + n - 1) / n + MANY_BLOCK - 1) / MANY_BLOCK * MANY_BLOCK;
+}
+
 static void split(struct linear_job *job)
 {
 	const struct kv_weight *w = job->args->w;
@@ -114,6 +138,8 @@ static void split(struct linear_job *job)
 	uint32_t chunk = CHUNK_BYTES / (2 * w->k) / 12 * 12;
 
 	job->chunk_rows = chunk < 96 ? 96 : chunk;
+	if (job->many)
+		job->chunk_rows = many_chunk_rows(m, w->k);
 	if (job->chunk_rows > m)
 		job->chunk_rows = m;
 	job->n_chunks = (m + job->chunk_rows - 1) / job->chunk_rows;
@@ -137,6 +163,7 @@ int cpu_linear(struct kv_stream *st, const struct kv_linear *args)
 		return -EINVAL;
 	if (args->m == 0)
 		return 0;
+	job.many = st->dev->ops.act_many && w->any_int && args->m >= MANY_ROWS;
 	if (w->any_int) {
 		r = act_prepare(&job);
 		if (r < 0)

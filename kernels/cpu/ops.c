@@ -13,5 +13,7 @@ void kv_cpu_ops_init(struct kv_cpu_ops *ops, uint32_t features)
 		kv_cpu_ops_avx512(ops);
 	if (features & KV_CPU_AVX512VNNI)
 		kv_cpu_ops_avx512vnni(ops);
+	if (features & KV_CPU_AMX)
+		kv_cpu_ops_amx(ops);
 #endif
 }

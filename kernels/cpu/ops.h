@@ -73,6 +73,15 @@ struct kv_act {
 };
 
 /*
+ * For act_many and gemm_many the same holds as follows, rows in tiles of KV_ACT_TILE_ROWS;
+ * what a row past the last one holds changes nothing:
+ *   codes     [m / 16][k / 32] of what a bundle chooses, 128 bytes per group and row
+ *   sum       [m / 16][k / 32][16]
+ *   half_sum  not used
+ */
+enum { KV_ACT_TILE_ROWS = 16 };
+
+/*
  * Quantize one row x[k] to row number row of act:
  *   top = max |x|; top < 1e-30: scale = 0, a = 0; top not finite: scale = NaN, a = 0;
  *   else scale = top / KV_ACT_MAX, a = round_to_even(x * (KV_ACT_MAX / top)).
@@ -107,10 +116,12 @@ struct kv_gemm {
 	uint8_t *scratch; /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned   */
 };
 
-/* Room for one panel's codes as 16-bit integers and three float parameters a group. */
+/* Room for one panel's codes as 16-bit integers and three float parameters a group, and for
+ * five times the panel's sums of 32 rows. */
 static inline size_t kv_gemm_scratch(uint32_t k)
 {
-	return (size_t)k * KV_PANEL * 2 + (size_t)(k / KV_GROUP) * KV_PANEL * 3 * 4;
+	return (size_t)k * KV_PANEL * 2 + (size_t)(k / KV_GROUP) * KV_PANEL * 3 * 4 +
+	       5 * 32 * KV_PANEL * 4;
 }
 
 typedef void kv_gemm_fn(const struct kv_gemm *g);
@@ -308,6 +319,10 @@ typedef void kv_pack_fn(const uint16_t *src, const struct kv_plane *dst);
 struct kv_cpu_ops {
 	kv_act_fn *act;
 	kv_gemm_fn *gemm[KV_FORM_N];
+	/* The same, with the same bits, for many rows, m0 being a multiple of
+	 * KV_ACT_TILE_ROWS; or all NULL. */
+	kv_act_fn *act_many;
+	kv_gemm_fn *gemm_many[KV_FORM_N_INT];
 	kv_query_fn *query;
 	kv_span_fn *scores[KV_FORMAT_N], *sums[KV_FORMAT_N];
 	kv_span_fn *scores_own, *softmax, *sums_own;
@@ -329,5 +344,6 @@ void kv_cpu_ops_c(struct kv_cpu_ops *ops);
 void kv_cpu_ops_avx2(struct kv_cpu_ops *ops);
 void kv_cpu_ops_avx512(struct kv_cpu_ops *ops);
 void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops);
+void kv_cpu_ops_amx(struct kv_cpu_ops *ops);
 
 #endif

@@ -76,3 +76,15 @@ void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops)
 	GEMM_INT(avx512vnni);
 	ATTENTION_INT(avx512vnni);
 }
+
+void kv_cpu_ops_amx(struct kv_cpu_ops *ops)
+{
+	ops->act_many = kv_act_many_amx;
+	ops->gemm_many[KV_FORM_NIB_SYM] = kv_gemm_many_nib_sym_amx;
+	ops->gemm_many[KV_FORM_NIB_MIN] = kv_gemm_many_nib_min_amx;
+	ops->gemm_many[KV_FORM_NIB_MIN32] = kv_gemm_many_nib_min32_amx;
+	ops->gemm_many[KV_FORM_BYTE_SYM] = kv_gemm_many_byte_sym_amx;
+	ops->gemm_many[KV_FORM_BYTE_MIN] = kv_gemm_many_byte_min_amx;
+	ops->gemm_many[KV_FORM_BYTE_MIN32] = kv_gemm_many_byte_min32_amx;
+	ops->gemm_many[KV_FORM_BYTE_HALF] = kv_gemm_many_byte_half_amx;
+}

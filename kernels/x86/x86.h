@@ -39,6 +39,12 @@
 /* As kv_sums_fp16_*, but adding to what o holds. */
 kv_span_fn kv_sums_add_fp16_avx2, kv_sums_add_fp16_avx512;
 
+/* For many rows. */
+kv_act_fn kv_act_many_amx;
+kv_gemm_fn kv_gemm_many_nib_sym_amx, kv_gemm_many_nib_min_amx, kv_gemm_many_nib_min32_amx;
+kv_gemm_fn kv_gemm_many_byte_sym_amx, kv_gemm_many_byte_min_amx;
+kv_gemm_fn kv_gemm_many_byte_min32_amx, kv_gemm_many_byte_half_amx;
+
 KV_DECLARE_GEMM_INT(avx2);
 KV_DECLARE_GEMM_INT(avx512);
 KV_DECLARE_GEMM_INT(avx512vnni);

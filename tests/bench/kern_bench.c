@@ -394,7 +394,7 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		uint32_t set = (1u << (i + 1)) - 1;
 		const char *name = kv_cpu_bundle_name(set);
 		struct model m = {0};

@@ -6,11 +6,17 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/memfd.h>
+#include <linux/seccomp.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/cpu/memory.h"
@@ -613,17 +619,49 @@ static void check_memory_of_file(void)
 	close(fd);
 }
 
+#ifdef __x86_64__
+/* With a filter that refuses arch_prctl there are no tiles, and nothing else is missing. */
+static void check_refusal(void)
+{
+	struct sock_filter refuse[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {sizeof(refuse) / sizeof(refuse[0]), refuse};
+	uint32_t want = kv_cpu_features() & ~(uint32_t)KV_CPU_AMX;
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		/* Where there are no filters, there is nothing to see. */
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+			_exit(0);
+		_exit(kv_cpu_features() == want ? 0 : 1);
+	}
+	CK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+#endif
+
 static void check_features(const struct ck *ck)
 {
 	ck_context("features");
 	CK(kv_cpu_mask_parse("c") == KV_CPU_C);
 	CK(kv_cpu_mask_parse("avx2") == (KV_CPU_C | KV_CPU_AVX2));
-	CK(kv_cpu_mask_parse("avx512vnni") == KV_CPU_ALL);
+	CK(kv_cpu_mask_parse("avx512vnni") ==
+	   (KV_CPU_C | KV_CPU_AVX2 | KV_CPU_AVX512 | KV_CPU_AVX512VNNI));
+	CK(kv_cpu_mask_parse("amx") == KV_CPU_ALL);
 	CK(kv_cpu_mask_parse("0x3") == 3 && kv_cpu_mask_parse("7") == 7);
 	CK(kv_cpu_mask_parse("sse9") == -EINVAL && kv_cpu_mask_parse("99") == -EINVAL);
 	/* A gap ends the ladder. */
 	CK(kv_cpu_features_masked(KV_CPU_C | KV_CPU_AVX512) == KV_CPU_C);
 	CK(strcmp(kv_cpu_bundle_name(ck->features), ck->bundle) == 0);
+	CK(!(kv_cpu_features_masked(KV_CPU_ALL & ~KV_CPU_AMX) & KV_CPU_AMX));
+#ifdef __x86_64__
+	check_refusal();
+#endif
 }
 
 void check_backend(const struct ck *ck)

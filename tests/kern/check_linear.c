@@ -22,6 +22,19 @@ static struct kv_act act_new(uint32_t m, uint32_t k)
 	};
 }
 
+/* Not a float of the padding is set. */
+static struct kv_act act_many_new(uint32_t m, uint32_t k)
+{
+	uint32_t rows = (m + KV_ACT_TILE_ROWS - 1) / KV_ACT_TILE_ROWS * KV_ACT_TILE_ROWS;
+
+	return (struct kv_act){
+		.codes = ck_alloc((size_t)rows * k * 4),
+		.scale = ck_alloc(m * sizeof(float)),
+		.sum = ck_alloc((size_t)rows * (k / 32) * sizeof(float)),
+		.k = k,
+	};
+}
+
 /* Each bundle may order codes as it likes, so only scales and sums are comparable. */
 static void check_act(const struct ck *ck)
 {
@@ -54,6 +67,41 @@ static void check_act(const struct ck *ck)
 	}
 }
 
+/* act_many orders codes and sums by tiles, so only scales and sums are comparable. */
+static void check_act_many(const struct ck *ck)
+{
+	static const uint32_t ks[] = {32, 96, 576};
+
+	for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
+		for (int p = 0; p < CK_N_PATTERNS + 2; p++) {
+			uint32_t k = ks[i], m = 1 + ck_below(40), n_groups = k / 32;
+			struct kv_act got = act_many_new(m, k), want = act_new(m, k);
+			float *x = ck_alloc((size_t)m * k * sizeof(float));
+
+			ck_context("act_many m %u k %u pattern %d", m, k, p);
+			ck_fill(x, (size_t)m * k, p < CK_N_PATTERNS ? p : CK_NORMAL);
+			if (p == CK_N_PATTERNS)
+				x[ck_below(m * k)] = NAN;
+			if (p == CK_N_PATTERNS + 1)
+				x[ck_below(m * k)] = -INFINITY;
+			for (uint32_t r = 0; r < m; r++) {
+				ck->ops.act_many(x + (size_t)r * k, &got, r);
+				ck->ref.act(x + (size_t)r * k, &want, r);
+			}
+			ck_same("scale", got.scale, want.scale, m);
+			for (uint32_t r = 0; r < m; r++) {
+				const float *tile =
+					got.sum + (size_t)(r / 16) * n_groups * 16;
+
+				for (uint32_t g = 0; g < n_groups; g++)
+					ck_same("sum", &tile[g * 16 + r % 16],
+						&want.sum[r * n_groups + g], 1);
+			}
+			ck_release_all();
+		}
+	}
+}
+
 /* Random rows of a type: any codes, scales of the usual size. */
 static void random_rows(enum kv_wtype type, uint32_t n, uint32_t k, uint8_t *data,
 			bool extreme)
@@ -62,10 +110,14 @@ static void random_rows(enum kv_wtype type, uint32_t n, uint32_t k, uint8_t *dat
 	uint32_t group = kv_wtype_group(type);
 	size_t group_bytes = row_bytes / (k / group);
 
-	for (size_t i = 0; i < n * row_bytes; i++)
-		data[i] = extreme ? (type == KV_WTYPE_Q8_0 ? (ck_below(2) ? 0x7f : 0x80)
-							   : 0xff)
-				  : (uint8_t)ck_u64();
+	uint8_t most = type == KV_WTYPE_Q8_0 ? 0x7f : 0xff;
+
+	for (size_t i = 0; i < n * row_bytes; i++) {
+		/* Runs of a sign make the largest sums. */
+		if (type == KV_WTYPE_Q8_0 && i % 16 == 0 && ck_below(8) == 0)
+			most = most == 0x7f ? 0x80 : 0x7f;
+		data[i] = extreme ? most : (uint8_t)ck_u64();
+	}
 	for (size_t g = 0; g < (size_t)n * (k / group); g++) {
 		uint8_t *p = data + g * group_bytes;
 		uint16_t h = kv_half_from_float(ck_normal() * 0.05f);
@@ -108,9 +160,10 @@ struct gemm_case {
 	uint32_t n, k, m;
 	enum ck_pattern pattern;
 	bool bias, accumulate, extreme;
+	bool one_sign; /* activations are near the largest one, and of its sign */
 };
 
-static void run_gemm(const struct kv_cpu_ops *ops, const struct kv_weight *w,
+static void run_gemm(kv_gemm_fn *const gemm[], const struct kv_weight *w,
 		     const struct gemm_case *c, const float *x, const struct kv_act *act,
 		     const float *bias, float *y, size_t ldy, uint32_t step)
 {
@@ -137,8 +190,27 @@ static void run_gemm(const struct kv_cpu_ops *ops, const struct kv_weight *w,
 				.accumulate = c->accumulate,
 				.scratch = scratch,
 			};
-			ops->gemm[seg->form](&g);
+			gemm[seg->form](&g);
 		}
+	}
+}
+
+/* The kernels for many rows, in chunks from one tile to all. */
+static void check_gemm_many(const struct ck *ck, const struct gemm_case *c,
+			    const struct kv_weight *w, const float *x, const float *bias,
+			    const float *start, const float *want, float *got, size_t ny,
+			    size_t ldy)
+{
+	struct kv_act act = act_many_new(c->m, c->k);
+
+	for (uint32_t i = 0; i < c->m; i++)
+		ck->ops.act_many(x + (size_t)i * c->k, &act, i);
+	for (uint32_t step = KV_ACT_TILE_ROWS;; step = step * 2 + KV_ACT_TILE_ROWS) {
+		memcpy(got, start, ny * 4);
+		run_gemm(ck->ops.gemm_many, w, c, x, &act, bias, got, ldy, step);
+		ck_same("y of many", got, want, ny);
+		if (step >= c->m)
+			break;
 	}
 }
 
@@ -156,11 +228,14 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 	struct kv_weight *w;
 	enum kv_form form;
 
-	ck_context("%s n %u k %u m %u pattern %d%s%s%s", kv_wtype_name(c->type), c->n,
+	ck_context("%s n %u k %u m %u pattern %d%s%s%s%s", kv_wtype_name(c->type), c->n,
 		   c->k, c->m, c->pattern, c->bias ? " bias" : "",
-		   c->accumulate ? " acc" : "", c->extreme ? " extreme" : "");
+		   c->accumulate ? " acc" : "", c->extreme ? " extreme" : "",
+		   c->one_sign ? " one sign" : "");
 	random_rows(c->type, c->n, c->k, data, c->extreme);
 	ck_fill(x, (size_t)c->m * c->k, c->pattern);
+	for (size_t i = 0; c->one_sign && i < (size_t)c->m * c->k; i++)
+		x[i] = 1 - 0.01f * (float)ck_unit();
 	ck_fill(bias, c->n, CK_NORMAL);
 	ny = (size_t)(c->m - 1) * ldy + c->n; /* the last row has no gap behind it */
 	got = ck_alloc(ny * 4);
@@ -179,15 +254,18 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 		ck->ops.act(x + (size_t)i * c->k, &act, i);
 		ck->ref.act(x + (size_t)i * c->k, &ref_act, i);
 	}
-	run_gemm(&ck->ref, w, c, x, &ref_act, bias, want, ldy, c->m);
-	run_gemm(&ck->ops, w, c, x, &act, bias, got, ldy, c->m);
+	run_gemm(ck->ref.gemm, w, c, x, &ref_act, bias, want, ldy, c->m);
+	run_gemm(ck->ops.gemm, w, c, x, &act, bias, got, ldy, c->m);
 	ck_same("y", got, want, ny);
 	/* Rows one by one and in odd chunks must not change a bit. */
 	for (uint32_t step = 1; step < c->m; step = step * 2 + 1) {
 		memcpy(got, start, ny * 4);
-		run_gemm(&ck->ops, w, c, x, &act, bias, got, ldy, step);
+		run_gemm(ck->ops.gemm, w, c, x, &act, bias, got, ldy, step);
 		ck_same("y in chunks", got, want, ny);
 	}
+
+	if (form < KV_FORM_N_INT && ck->ops.act_many)
+		check_gemm_many(ck, c, w, x, bias, start, want, got, ny, ldy);
 
 	/* In double, on some outputs. Each activation is off by half a step at most; float
 	 * sums by some roundings of the largest term. */
@@ -220,11 +298,13 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 
 void check_linear(const struct ck *ck)
 {
-	static const uint32_t ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 17, 25};
+	static const uint32_t ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 17, 25, 43};
 	uint32_t n_ms = ck->quick ? 4 : sizeof(ms) / sizeof(ms[0]);
 
 	if (ck->ops.act != ck->below.act)
 		check_act(ck);
+	if (ck->ops.act_many)
+		check_act_many(ck);
 	for (int type = 0; type < KV_WTYPE_N; type++) {
 		uint32_t group = kv_wtype_group(type), base = group == 1 ? 7 : group;
 
@@ -239,6 +319,7 @@ void check_linear(const struct ck *ck)
 					.bias = ck_below(2),
 					.accumulate = ck_below(2),
 					.extreme = ck_below(4) == 0,
+					.one_sign = ck_below(6) == 0,
 				};
 				if (c.n > 60)
 					c.n = c.n / 32 * 32;
@@ -247,7 +328,7 @@ void check_linear(const struct ck *ck)
 		}
 	}
 	if (!ck->quick) {
-		struct gemm_case c = {KV_WTYPE_Q4_1, 64, 1536, 70, CK_NORMAL, 0, 0, 0};
+		struct gemm_case c = {.type = KV_WTYPE_Q4_1, .n = 64, .k = 1536, .m = 70};
 
 		check_gemm(ck, &c);
 		c.type = KV_WTYPE_Q8_0;
@@ -256,5 +337,10 @@ void check_linear(const struct ck *ck)
 		check_gemm(ck, &c);
 		c.type = KV_WTYPE_Q5_1;
 		check_gemm(ck, &c);
+		c.one_sign = true;
+		for (int type = 0; type < KV_WTYPE_N; type++) {
+			c.type = type;
+			check_gemm(ck, &c);
+		}
 	}
 }

@@ -15,6 +15,7 @@ static const uint32_t masks[] = {
 	KV_CPU_C,
 	KV_CPU_C | KV_CPU_AVX2,
 	KV_CPU_C | KV_CPU_AVX2 | KV_CPU_AVX512,
+	KV_CPU_C | KV_CPU_AVX2 | KV_CPU_AVX512 | KV_CPU_AVX512VNNI,
 	KV_CPU_ALL,
 };
 
