@@ -45,6 +45,7 @@ enum config_isa {
 	CONFIG_ISA_AVX2,
 	CONFIG_ISA_AVX512,
 	CONFIG_ISA_AVX512VNNI,
+	CONFIG_ISA_AMX,
 };
 
 enum config_huge_pages {

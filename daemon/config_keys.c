@@ -78,6 +78,7 @@ static const struct config_choice isas[] = {
 	{"avx2", CONFIG_ISA_AVX2},
 	{"avx512", CONFIG_ISA_AVX512},
 	{"avx512vnni", CONFIG_ISA_AVX512VNNI},
+	{"amx", CONFIG_ISA_AMX},
 	{NULL},
 };
 

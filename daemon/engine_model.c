@@ -36,7 +36,7 @@ struct engine_model {
 	const struct kv_backend *backend;
 	struct kv_device *dev;
 	struct kv_props props;
-	char backend_name[32]; /* "cpu-avx512vnni": for people */
+	char backend_name[32]; /* "cpu-amx": for people */
 	cpu_set_t worker_cpus; /* empty: any */
 	bool affinity_refused;
 	struct kv_layout layout;
@@ -81,10 +81,9 @@ static int fail_open(char *error, size_t size, int code)
 static uint32_t isa_mask(int isa)
 {
 	static const char *const names[] = {
-		[CONFIG_ISA_C] = "c",
-		[CONFIG_ISA_AVX2] = "avx2",
-		[CONFIG_ISA_AVX512] = "avx512",
-		[CONFIG_ISA_AVX512VNNI] = "avx512vnni",
+		[CONFIG_ISA_C] = "c",           [CONFIG_ISA_AVX2] = "avx2",
+		[CONFIG_ISA_AVX512] = "avx512", [CONFIG_ISA_AVX512VNNI] = "avx512vnni",
+		[CONFIG_ISA_AMX] = "amx",
 	};
 	int mask = isa == CONFIG_ISA_AUTO ? 0 : kv_cpu_mask_parse(names[isa]);
 
@@ -173,9 +172,10 @@ static int open_device(struct engine *engine, struct engine_model *m, char *erro
 	};
 	int r;
 
-	if (mask & ~kv_cpu_features()) {
+	if (mask & ~kv_cpu_features_masked(mask)) {
 		snprintf(error, size,
-			 "[cpu] isa asks for %s, which this CPU does not offer; use auto",
+			 "[cpu] isa asks for %s, which this CPU does not offer, or the "
+			 "kernel refuses; use auto",
 			 kv_cpu_bundle_name(mask));
 		return -ENOTSUP;
 	}

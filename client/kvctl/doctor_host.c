@@ -157,7 +157,7 @@ void doctor_find_daemon(struct doctor *doctor)
 
 static void check_cpu(struct doctor *doctor, char *text)
 {
-	static const char *const ladder[] = {"c", "avx2", "avx512", "avx512vnni"};
+	static const char *const ladder[] = {"c", "avx2", "avx512", "avx512vnni", "amx"};
 	const struct kvd_stats *s = &doctor->stats;
 	const char *backend = s->size ? s->backend : "", *flags, *end;
 	char list[4096];
@@ -178,14 +178,17 @@ static void check_cpu(struct doctor *doctor, char *text)
 		best = 2;
 	if (best == 2 && strstr(list, " avx512_vnni "))
 		best = 3;
+	if (best == 3 && strstr(list, " amx_tile ") && strstr(list, " amx_bf16 "))
+		best = 4;
 	if (!strncmp(backend, "cpu-", 4))
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 5; i++)
 			if (!strncmp(backend + 4, ladder[i], sizeof(s->backend) - 4))
 				used = i;
 	if (used >= 0 && used < best) {
 		doctor_add(doctor, "cpu", DOCTOR_WARN, "has %s, kvd uses %s",
 			   ladder[best], ladder[used]);
-		doctor_fix(doctor, "isa = auto below [cpu] in kvd.conf");
+		doctor_fix(doctor, "isa = auto below [cpu] in kvd.conf%s",
+			   best == 4 ? ", and arch_prctl among SystemCallFilter=" : "");
 	} else if (best == 0) {
 		doctor_add(doctor, "cpu", DOCTOR_WARN,
 			   "has no AVX2: answers come slowly");

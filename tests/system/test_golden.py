@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Reference answers, from float32 arithmetic, through the whole daemon.
 
-KVD_TEST_ISA chooses the kernels (c, avx2, avx512, avx512vnni; default: what the daemon
-chooses). Tolerances are those of the README beside the cases. KVD_GOLDEN_SHARE=n takes n per
+KVD_TEST_ISA chooses the kernels (c, avx2, avx512, avx512vnni, amx; default: what the
+daemon chooses). Tolerances are those of the README beside the cases. KVD_GOLDEN_SHARE=n takes n per
 cent of each long answer and of the scored texts: the suite kern has all of them for AVX2
 and up, and checkkern shows that plain C agrees with those to the bit.
 """
@@ -20,7 +20,9 @@ SHARE = int(os.environ.get("KVD_GOLDEN_SHARE", "100"))
 EOS = 2
 NEEDS = {"avx2": ["avx2", "fma", "f16c"],
          "avx512": ["avx512f", "avx512bw", "avx512dq", "avx512vl"],
-         "avx512vnni": ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"]}
+         "avx512vnni": ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"],
+         "amx": ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "amx_tile",
+                 "amx_bf16"]}
 
 
 def cases():

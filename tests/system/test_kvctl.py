@@ -492,7 +492,9 @@ def test_doctor_of_a_bad_machine():
         put(own + "comm", "kvd\n")
         put(own + "fd/0", "")
         for flags, state, words in (("", "ok", "has avx2"), (" avx512f avx512bw avx512vl", "ok", ""),
-                                    (" avx512f avx512bw avx512vl avx512dq", "warn", "isa = auto")):
+                                    (" avx512f avx512bw avx512vl avx512dq", "warn", "isa = auto"),
+                                    (" avx512f avx512bw avx512vl avx512dq avx512_vnni amx_tile"
+                                     " amx_bf16", "warn", "arch_prctl")):
             put("proc/cpuinfo", CPU.format(flags))
             check("cpu", state, words)
         thp = "sys/kernel/mm/transparent_hugepage/enabled"
