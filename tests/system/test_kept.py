@@ -16,6 +16,7 @@ import time
 
 import fdstore
 import kvdtest
+import survive
 from kvdtest import BUILD, SANITIZED, Daemon, equal, limit, until
 
 SURVIVE = os.path.join(BUILD, "tests", "system", "survive")
@@ -37,35 +38,28 @@ def finish(children):
     """Stop them, each with nothing in flight, and hold them to what they promise."""
     for child in children.values():
         child.terminate()
-    gaps = []
+    found = {}
     for kind, child in children.items():
         out = child.communicate(timeout=120)[0].decode()
         equal(child.returncode, 0, f"exit status of {kind}")
-        got = json.loads(out)
-        print(f"# {kind}: {out.strip()}")
-        assert got["answers"] > 0, f"{kind} got no answer"
-        for what in ("wrong", "lost", "twice"):
-            equal(got[what], 0, f"answers to {kind} that were {what} ({got['error']})")
-        gaps.append(got)
-    return gaps
+        found[kind] = survive.check(kind, out)
+    return found
 
 
-def report(what, n, gaps):
-    nop = gaps[KINDS.index("nop")]
-    print(f"# {what}: {n} restarts, gap of a NOP p50 {nop['gap_p50_ms']:.0f} ms, "
-          f"max {nop['gap_max_ms']:.0f} ms")
-
-
-def die_and_come_back(d, rng):
-    """kill -9 at any instant; one time in four while the next one starts. Return: seconds
-    until the last one served."""
+def die(d, ends):
+    ends.append(time.monotonic_ns())
     d.process.kill()
     d.process.wait()
+
+
+def die_and_come_back(d, rng, ends):
+    """kill -9 at any instant; one time in four while the next one starts. Return: seconds
+    until the last one served."""
+    die(d, ends)
     while rng.random() < 0.25:
         d.launch()
         time.sleep(rng.uniform(0, 0.5))
-        d.process.kill()
-        d.process.wait()
+        die(d, ends)
     begin = time.monotonic()
     d.start()
     took = time.monotonic() - begin
@@ -81,10 +75,11 @@ def test_kills_with_a_store():
         children = {kind: spawn(d, kind) for kind in KINDS}
         kept(d, len(KINDS))
         n = kills()
-        starts = sorted(die_and_come_back(d, rng) for _ in range(n))
+        ends = []
+        starts = sorted(die_and_come_back(d, rng, ends) for _ in range(n))
         print(f"# a start takes p50 {1e3 * starts[n // 2]:.0f} ms, max {1e3 * starts[-1]:.0f} ms")
         kept(d, len(KINDS))
-        report("kill -9, kept", n, finish(children))
+        survive.report("kill -9, kept", finish(children)["nop"], ends)
         kept(d, 0)
 
 
@@ -95,10 +90,12 @@ def test_terminations_with_a_store():
     with fdstore.Kept(POOL) as d:
         children = {kind: spawn(d, kind) for kind in KINDS}
         n = max(1, kills() // 4)
+        ends = []
         for _ in range(n):
+            ends.append(time.monotonic_ns())
             d.restart()
             time.sleep(rng.uniform(0, 1.2))
-        report("SIGTERM, kept", n, finish(children))
+        survive.report("SIGTERM, kept", finish(children)["nop"], ends)
 
 
 @limit(900)
@@ -108,12 +105,14 @@ def test_kills_without_a_store():
     with Daemon(POOL) as d:
         children = {kind: spawn(d, kind) for kind in KINDS}
         n = max(1, kills() // 4)
+        ends = []
         for i in range(n):
+            ends.append(time.monotonic_ns())
             d.stop(signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)
             time.sleep(rng.uniform(0, 0.3))
             d.start()
             time.sleep(rng.uniform(0, 1.2))
-        report("kill -9 and SIGTERM, not kept", n, finish(children))
+        survive.report("kill -9 and SIGTERM, not kept", finish(children)["nop"], ends)
 
 
 @limit(300)
@@ -132,7 +131,7 @@ def test_stop_ends_connections():
 @limit(300)
 def test_a_full_store_keeps_what_fits():
     """Connections beyond FileDescriptorStoreMax= end, and are made again."""
-    with fdstore.Kept(POOL, maximum=4) as d:
+    with fdstore.Kept(POOL, maximum=len(fdstore.STORED) + 2) as d:
         children = {kind: spawn(d, kind) for kind in KINDS}
         kept(d, 2)
         equal(d.manager.n_refused, 0, "pushes that the manager refused")
