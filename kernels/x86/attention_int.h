@@ -24,6 +24,8 @@
  *   ONE_SUM            whether a and b may be the same, as registers are few; else
  *   dot_sum(a, b)      is what the two amount to
  *   split(c, p, q)     writes LANES codes to the two planes
+ *   split_64(c, p, q)  the same for 64 of them
+ *   max_abs(top, x), lanes_top(top)   the largest |x| by its bits, in each lane, of all lanes
  *   NV1 .. NV6, ND1 .. ND6      vectors of tokens, of dims, of a tile of 1 .. 6 queries
  *   and the wrappers of single instructions that are used here
  */
@@ -160,22 +162,44 @@ INLINE void query(const float *x, uint8_t *codes, float *ret_scale, int32_t *ret
 
 /* --- weighted sums ------------------------------------------------------------------ */
 
-/* Codes of the weights of query i, up to KV_SPAN of them with zeros past n_code. */
-INLINE void weights_of(const struct kv_span *sp, uint32_t i, int j, struct weights *w)
+/* Scale and zero of each token, for all queries of a tile; zeros where none of them looks. */
+INLINE void token_params_of(const struct kv_span *sp, uint32_t n, float *scale,
+			    float *zero)
 {
-	uint32_t bt = sp->block_tokens, n = sp->n_code[i], round = (n + 15) / 16 * 16;
+	uint32_t bt = sp->block_tokens, t = 0;
+
+	for (; t < n; t += LANES) {
+		const uint16_t *params = (const uint16_t *)sp->v_params[t / bt] + t % bt;
+
+		store_f(scale + t, half_load(params));
+		store_f(zero + t, half_load(params + bt));
+	}
+	for (; t < KV_SPAN; t += LANES) {
+		store_f(scale + t, set_f(0));
+		store_f(zero + t, set_f(0));
+	}
+}
+
+/* Codes of the weights of query i, with zeros past n_code. */
+INLINE void weights_of(const struct kv_span *sp, uint32_t i, const float *scale,
+		       const float *zero, int j, struct weights *w)
+{
+	uint32_t n = sp->n_code[i], round = (n + 63) / 64 * 64;
 	const float *s = sp->s + i * KV_SPAN;
 	_Alignas(64) float x[KV_SPAN];
 	vfloat z[16 / LANES];
+	vint lanes = zero_i();
 	float top, r;
 
 	for (uint32_t t = 0; t < round; t += LANES) {
-		const uint16_t *params = (const uint16_t *)sp->v_params[t / bt] + t % bt;
+		vfloat y = mul_f(load_f(s + t), load_f(scale + t));
 
-		store_f(x + t, first_lanes(mul_f(load_f(s + t), half_load(params)),
-					   n > t ? n - t : 0));
+		if (t + LANES > n)
+			y = first_lanes(y, n > t ? n - t : 0);
+		store_f(x + t, y);
+		lanes = max_abs(lanes, y);
 	}
-	top = top_of(x, round);
+	top = lanes_top(lanes);
 	if (!(top >= 1e-30f) || isinf(top)) {
 		memset(x, 0, round * sizeof(float));
 		r = 0;
@@ -184,17 +208,24 @@ INLINE void weights_of(const struct kv_span *sp, uint32_t i, int j, struct weigh
 		r = KV_CODE_TOP / top;
 		w->r[j] = top / KV_CODE_TOP;
 	}
+#pragma GCC unroll 2
 	for (uint32_t k = 0; k < 16 / LANES; k++)
 		z[k] = set_f(0);
-	for (uint32_t t = 0; t < round; t += LANES) {
-		const uint16_t *params =
-			(const uint16_t *)sp->v_params[t / bt] + bt + t % bt;
-		vint c = round_i(mul_f(load_f(x + t), set_f(r)));
-		vfloat zero = first_lanes(half_load(params), n > t ? n - t : 0);
+	for (uint32_t t0 = 0; t0 < round; t0 += 64) {
+		vint c[64 / LANES];
 
-		z[t / LANES % (16 / LANES)] =
-			fma_f(to_float(c), zero, z[t / LANES % (16 / LANES)]);
-		split(c, w->p[j] + t, w->q[j] + t);
+#pragma GCC unroll 8
+		for (uint32_t k = 0; k < 64 / LANES; k++) {
+			uint32_t t = t0 + k * LANES;
+			vfloat y = load_f(zero + t);
+
+			if (t + LANES > n)
+				y = first_lanes(y, n > t ? n - t : 0);
+			c[k] = round_i(mul_f(load_f(x + t), set_f(r)));
+			z[k % (16 / LANES)] =
+				fma_f(to_float(c[k]), y, z[k % (16 / LANES)]);
+		}
+		split_64(c, w->p[j] + t0, w->q[j] + t0);
 	}
 	memset(w->p[j] + round, 0, KV_SPAN - round);
 	memset(w->q[j] + round, 0, KV_SPAN - round);
@@ -258,10 +289,12 @@ INLINE void sums_int_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 INLINE void sums_int(const struct kv_span *sp, uint32_t q0, int nq, int nd, bool nibbles)
 {
 	uint32_t d = 0, hd = sp->head_dim;
+	_Alignas(64) float scale[KV_SPAN], zero[KV_SPAN];
 	struct weights w;
 
+	token_params_of(sp, sp->n_code[q0 + nq - 1], scale, zero);
 	for (int j = 0; j < nq; j++)
-		weights_of(sp, q0 + j, j, &w);
+		weights_of(sp, q0 + j, scale, zero, j, &w);
 	for (; d + LANES * (uint32_t)nd <= hd; d += LANES * (uint32_t)nd)
 		sums_int_tile(sp, q0, nq, d, nd, nibbles, &w);
 	for (; d < hd; d += LANES)

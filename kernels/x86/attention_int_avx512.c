@@ -69,6 +69,13 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 	_mm_storeu_si128((void *)q, _mm256_extracti128_si256(v, 1));
 }
 
+INLINE void split_64(const vint *c, uint8_t *p, uint8_t *q)
+{
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 64 / LANES; i++)
+		split(c[i], p + i * LANES, q + i * LANES);
+}
+
 INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
 {
 	vint even = bytes_load(p, n), odd = bytes_load(q, n);

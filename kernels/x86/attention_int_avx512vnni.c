@@ -57,6 +57,21 @@ INLINE void split(vint c, uint8_t *p, uint8_t *q)
 	_mm_store_si128((void *)q, _mm512_cvtepi32_epi8(low));
 }
 
+/* Packing leaves the four codes of each vector in every fourth dword. */
+INLINE void split_64(const vint *c, uint8_t *p, uint8_t *q)
+{
+	const __m512i order =
+		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	const __m512i low = _mm512_set1_epi16(127);
+	__m512i a = _mm512_packs_epi32(c[0], c[1]), b = _mm512_packs_epi32(c[2], c[3]);
+	__m512i high =
+		_mm512_packs_epi16(_mm512_srai_epi16(a, 7), _mm512_srai_epi16(b, 7));
+
+	a = _mm512_packs_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
+	_mm512_store_si512(p, _mm512_permutexvar_epi32(order, high));
+	_mm512_store_si512(q, _mm512_permutexvar_epi32(order, a));
+}
+
 INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
 {
 	vint high = bytes_load(p, n), low = bytes_load(q, n), zero = zero_i();

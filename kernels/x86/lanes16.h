@@ -153,6 +153,19 @@ INLINE float lanes_sum(const vfloat *z)
 	return tree_sum(z[0]);
 }
 
+/* The larger of top and |x|, by their bits; of all lanes. */
+INLINE vint max_abs(vint top, vfloat x)
+{
+	const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+
+	return _mm512_max_epu32(top, _mm512_and_si512(_mm512_castps_si512(x), mask));
+}
+
+INLINE float lanes_top(vint top)
+{
+	return kv_float_from_bits(_mm512_reduce_max_epu32(top));
+}
+
 /* n is a multiple of 16. */
 INLINE float top_of(const float *x, uint32_t n)
 {

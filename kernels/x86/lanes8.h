@@ -125,22 +125,31 @@ INLINE float lanes_sum(const vfloat *z)
 	return tree_sum(z[0], z[1]);
 }
 
-INLINE float top_of(const float *x, uint32_t n)
+/* The larger of top and |x|, by their bits; of all lanes. */
+INLINE vint max_abs(vint top, vfloat x)
 {
 	const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+
+	return _mm256_max_epu32(top, _mm256_and_si256(_mm256_castps_si256(x), mask));
+}
+
+INLINE float lanes_top(vint top)
+{
+	__m128i x = _mm_max_epu32(_mm256_castsi256_si128(top),
+				  _mm256_extracti128_si256(top, 1));
+
+	x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0x4e));
+	x = _mm_max_epu32(x, _mm_shuffle_epi32(x, 0xb1));
+	return kv_float_from_bits((uint32_t)_mm_cvtsi128_si32(x));
+}
+
+INLINE float top_of(const float *x, uint32_t n)
+{
 	__m256i top = _mm256_setzero_si256();
-	_Alignas(32) uint32_t lanes[8];
-	uint32_t ret = 0;
 
-	for (uint32_t i = 0; i < n; i += 8) {
-		__m256i v = _mm256_loadu_si256((const void *)(x + i));
-
-		top = _mm256_max_epu32(top, _mm256_and_si256(v, mask));
-	}
-	_mm256_store_si256((void *)lanes, top);
-	for (int i = 0; i < 8; i++)
-		ret = lanes[i] > ret ? lanes[i] : ret;
-	return kv_float_from_bits(ret);
+	for (uint32_t i = 0; i < n; i += 8)
+		top = max_abs(top, _mm256_loadu_ps(x + i));
+	return lanes_top(top);
 }
 
 /* Of equal ones the second: so that a 0 stays what it was. */
