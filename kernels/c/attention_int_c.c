@@ -123,8 +123,7 @@ void kv_scores_int4_c(const struct kv_span *sp)
 			int32_t sum[KV_BLOCK_TOKENS_MAX] = {0}, u_sum = 0, m_sum = 0;
 			int32_t u[KV_HEAD_DIM_MAX];
 			int32_t r = block_codes(q, a, sp->head_dim, u);
-			float scale =
-				sp->q_scale[i] * fa * ((float)(128 << 15) / (float)r);
+			float scale = sp->q_scale[i] * fa * ((float)(1 << 19) / (float)r);
 			float shift;
 
 			for (uint32_t d = 0; d < sp->head_dim; d++) {
@@ -136,7 +135,7 @@ void kv_scores_int4_c(const struct kv_span *sp)
 			shift = (float)m_sum * (sp->q_scale[i] * fb);
 			for (uint32_t t = 0; t < n; t++)
 				sp->s[i * KV_SPAN + t0 + t] = kv_fma_c(
-					(float)(2 * sum[t] - 15 * u_sum), scale, shift);
+					(float)(16 * sum[t] - 120 * u_sum), scale, shift);
 		}
 	}
 }

@@ -212,8 +212,8 @@ struct kv_span {
  *             r = trunc(min(4161536 / largest |p[d]|, 32767))  (float; 127 << 15 is 4161536)
  *             u[d] = (p[d] * r + 16384) >> 15                  (arithmetic shift), 8 bits
  *             S = sum of u[d] * c[d][t],  U = sum of u[d],  M = sum of qi[d] * (m[d] - 128)
- *             s[t] = fma((float)(2 S - 15 U), (q_scale * A) * (4194304 / r),
- *                        (float)M * (q_scale * B))             (128 << 15 is 4194304)
+ *             s[t] = fma((float)(16 S - 120 U), (q_scale * A) * (524288 / r),
+ *                        (float)M * (q_scale * B))             (1 << 19 is 524288)
  *
  * scores_own: s[t] = fma over d = 0 .. of q_row[d] * own_k[d][t - n_code], from 0
  *

@@ -76,17 +76,12 @@ INLINE void split_64(const vint *c, uint8_t *p, uint8_t *q)
 		split(c[i], p + i * LANES, q + i * LANES);
 }
 
-INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
+INLINE void query_words(const uint8_t *p, const uint8_t *q, int16_t *x)
 {
-	vint even = bytes_load(p, n), odd = bytes_load(q, n);
+	__m128i even = _mm_loadl_epi64((const void *)p);
+	__m128i odd = _mm_loadl_epi64((const void *)q);
 
-	ret[0] = _mm256_unpacklo_epi16(even, odd);
-	ret[1] = _mm256_unpackhi_epi16(even, odd);
-}
-
-INLINE vsum dot_w(vsum a, vint x, vint y)
-{
-	return a + (vsum)_mm256_madd_epi16(x, y);
+	_mm_storeu_si128((void *)x, _mm_unpacklo_epi16(even, odd));
 }
 
 /* Two products, of at most 15 * 127 each, fit in a word. */
@@ -97,25 +92,28 @@ INLINE vsum dot_u(vsum a, vint v, vint u)
 	return a + (vsum)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+INLINE vsum dot_dword(vsum a, vint v, const uint8_t *u)
+{
+	return dot_u(a, v, dword(u));
+}
+
+/* 16 times as much would not fit. */
+INLINE vint nibbles_high(vint v)
+{
+	return bytes_low(_mm256_srli_epi16(v, 4));
+}
+
+INLINE vint score_start(int32_t u)
+{
+	return zero_i();
+}
+
+INLINE vint score_sum(vint a, vint b, int32_t u)
+{
+	return sub_i(times_16(add_i(a, b)), set_i(u));
+}
+
 #include "kernels/x86/attention_int.h"
-
-INLINE void sums_of(const vint *v, int32_t *ret)
-{
-	for (uint32_t i = 0; i < KV_SPAN_BLOCKS; i++)
-		ret[i] = sum_i(v[i]);
-}
-
-INLINE void tops_of(const vint *v, int32_t *ret)
-{
-	for (uint32_t i = 0; i < KV_SPAN_BLOCKS; i++) {
-		vint top = max_w(v[i], _mm256_permute2x128_si256(v[i], v[i], 1));
-		__m128i x = _mm256_castsi256_si128(top);
-
-		/* The least word, which is what there is. */
-		x = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
-		ret[i] = 0xffff - _mm_extract_epi16(x, 0);
-	}
-}
 
 #include "kernels/x86/attention_k4.h"
 

@@ -76,17 +76,12 @@ INLINE void split_64(const vint *c, uint8_t *p, uint8_t *q)
 		split(c[i], p + i * LANES, q + i * LANES);
 }
 
-INLINE void query_words(const uint8_t *p, const uint8_t *q, uint32_t n, vint *ret)
+INLINE void query_words(const uint8_t *p, const uint8_t *q, int16_t *x)
 {
-	vint even = bytes_load(p, n), odd = bytes_load(q, n);
+	__m128i even = _mm_loadl_epi64((const void *)p);
+	__m128i odd = _mm_loadl_epi64((const void *)q);
 
-	ret[0] = _mm512_unpacklo_epi16(even, odd);
-	ret[1] = _mm512_unpackhi_epi16(even, odd);
-}
-
-INLINE vsum dot_w(vsum a, vint x, vint y)
-{
-	return a + (vsum)_mm512_madd_epi16(x, y);
+	_mm_storeu_si128((void *)x, _mm_unpacklo_epi16(even, odd));
 }
 
 /* Two products, of at most 15 * 127 each, fit in a word. */
@@ -97,9 +92,29 @@ INLINE vsum dot_u(vsum a, vint v, vint u)
 	return a + (vsum)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 
+INLINE vsum dot_dword(vsum a, vint v, const uint8_t *u)
+{
+	return dot_u(a, v, dword(u));
+}
+
+/* 16 times as much would not fit. */
+INLINE vint nibbles_high(vint v)
+{
+	return bytes_low(_mm512_srli_epi16(v, 4));
+}
+
+INLINE vint score_start(int32_t u)
+{
+	return zero_i();
+}
+
+INLINE vint score_sum(vint a, vint b, int32_t u)
+{
+	return sub_i(times_16(add_i(a, b)), set_i(u));
+}
+
 #include "kernels/x86/attention_int.h"
 #include "kernels/x86/attention_k4.h"
-#include "kernels/x86/sums_of16.h"
 
 enum { NV1 = 4, NV2 = 4, NV3 = 4, NV4 = 2, NV6 = 2 };
 enum { ND1 = 4, ND2 = 4, ND3 = 4, ND4 = 2, ND6 = 2 };

@@ -1,176 +1,50 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Scores of int4 K, written once for all bundles, included after attention_int.h. For each
- * query and block the query is brought into the units of the block's codes, in 8 bits; the
- * blocks of a span go through each stage side by side, so that what is one number per block
- * is found for all of them at once.
+ * query and block the query is brought into the units of the block's codes, in 8 bits. What
+ * is done once a block is done for all blocks of a span, one a lane: the parameters of the
+ * blocks are transposed first, so that nothing has to be added up across lanes, and a dword of
+ * the result is what the tokens of its block are multiplied with.
  *
- * Bytes become words by unpacking: a vector of bytes gives one of the low eight of each 128
- * bits and one of the high eight, which packing puts back in order. The includer defines,
- * besides what attention_int.h names:
+ * Arrays over blocks are [head_dim / 4][KV_SPAN_BLOCKS] of four dims each. Bytes become words
+ * by unpacking: a vector of bytes gives one of the low two blocks of each four and one of the
+ * high two, which packing puts back in order. The includer defines, besides what
+ * attention_int.h names:
  *   CODES              bytes in a vector, 4 * LANES
  *   bytes_load(p, n)   the first n bytes at p, at most CODES, then zeros
- *   words_low(v), words_high(v)            of the bytes v, zero-extended
- *   words_low_128(v), words_high_128(v)    the same times 128
- *   query_words(p, q, n, ret)   codes of the planes at p and q, n bytes each, as two vectors
- *                      of words in that order
+ *   transpose(v)       LANES vectors, in place
+ *   words_low_128(v), words_high_128(v)    words of 128 times the bytes v
+ *   query_words(p, q, x)   8 codes, of 8 bytes of each plane, as words in order
+ *   words_4(x)         four words, again and again
  *   abs_w, max_w (unsigned), pack_w        of words; mul_w(a, b) = (a * b + 16384) >> 15
- *   dot_w(a, x, y)     a plus, in each lane, the two words x times y
+ *   tops_of(low, high) the largest of four words each, a block a lane
+ *   twice_low(v), twice_high(v)            lanes as the unpacked words of a block lie
  *   dot_u(a, v, u)     a plus, in each lane, the four bytes v times the four signed ones u
- *   bytes_low, bytes_high(v)   nibbles of each byte
- *   sums_of(v, ret)    ret[i] = the lanes of v[i] added up, KV_SPAN_BLOCKS of them
- *   tops_of(v, ret)    ret[i] = the largest word of v[i]
+ *   dot_dword(a, v, u) the same with the dword at u in every lane
+ *   bytes_low(v), nibbles_high(v)          nibbles of each byte, the latter as it likes
+ *   score_start(u), score_sum(a, b, u)     16 times (low products a plus high ones b, which
+ *                      started from score_start(u)), minus u
  */
 #ifndef KVD_KERNELS_X86_ATTENTION_K4_H
 #define KVD_KERNELS_X86_ATTENTION_K4_H
 
-/* What the tokens of each block have in common for one query. */
-struct block_query {
-	_Alignas(64) int16_t p[KV_SPAN_BLOCKS * KV_HEAD_DIM_MAX];
-	_Alignas(64) uint8_t u[KV_SPAN_BLOCKS * KV_HEAD_DIM_MAX];
-	vint top[KV_SPAN_BLOCKS]; /* lanes not yet brought together, as the sums */
-	vint u_sum[KV_SPAN_BLOCKS], m_sum[KV_SPAN_BLOCKS];
-	_Alignas(64) int32_t r[KV_SPAN_BLOCKS];   /* in both halves of a dword */
-	_Alignas(64) int32_t u15[KV_SPAN_BLOCKS]; /* 15 U */
-	_Alignas(64) float scale[KV_SPAN_BLOCKS], shift[KV_SPAN_BLOCKS];
+enum { BLOCKS_ROW = KV_SPAN_BLOCKS * 4 };
+
+/* Scales and middles of the blocks' channels. */
+struct block_params {
+	_Alignas(64) uint8_t a[KV_HEAD_DIM_MAX / 4 * BLOCKS_ROW];
+	_Alignas(64) uint8_t m[KV_HEAD_DIM_MAX / 4 * BLOCKS_ROW];
+	_Alignas(64) uint32_t pairs[KV_SPAN_BLOCKS]; /* A, B */
 };
 
-INLINE void sums_of(const vint *v, int32_t *ret);
-INLINE void tops_of(const vint *v, int32_t *ret);
-
-/* p, its top, and q * m for block b; x[nq] are the queries' words. */
-INLINE void block_products(struct block_query *bq, int nq, uint32_t b,
-			   const int16_t (*x)[KV_HEAD_DIM_MAX], const struct kv_span *sp,
-			   uint32_t hd, uint32_t bt, uint32_t plane)
-{
-	uint32_t row = bt * 4;
-	const uint8_t *a = sp->k_params[b], *m = a + hd, *k = sp->k[b];
-	vint top[INT_QUERIES];
-	vsum sum[INT_QUERIES];
-
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
-		top[j] = zero_i();
-		sum[j] = (vsum){0};
-	}
-	for (uint32_t d = 0; d < hd; d += CODES, k += (size_t)row * CODES / 8) {
-		vint av = bytes_load(a + d, hd - d), mv = bytes_load(m + d, hd - d);
-		vint a0 = words_low_128(av), a1 = words_high_128(av);
-		vint m0 = words_low(mv), m1 = words_high(mv);
-
-#pragma GCC unroll 8
-		for (int i = 0; i < CODES / 8; i++)
-			fetch(k + i * row);
-#pragma GCC unroll 6
-		for (int j = 0; j < nq; j++) {
-			const int16_t *q = x[j] + d;
-			vint q0 = load_i(q), q1 = load_i(q + CODES / 2);
-			vint p0 = mul_w(q0, a0), p1 = mul_w(q1, a1);
-			int16_t *p = bq[j].p + (size_t)b * plane + d;
-
-			store_i(p, p0);
-			store_i(p + CODES / 2, p1);
-			top[j] = max_w(top[j], max_w(abs_w(p0), abs_w(p1)));
-			sum[j] = dot_w(dot_w(sum[j], q0, m0), q1, m1);
-		}
-	}
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
-		bq[j].top[b] = top[j];
-		bq[j].m_sum[b] = (vint)sum[j];
-	}
-}
-
-INLINE void block_codes(struct block_query *bq, uint32_t b, uint32_t plane)
-{
-	const int16_t *p = bq->p + (size_t)b * plane;
-	uint8_t *u = bq->u + (size_t)b * plane;
-	vint r = set_i(bq->r[b]);
-	vsum sum = {0};
-
-	for (uint32_t d = 0; d < plane; d += CODES) {
-		vint v = pack_w(mul_w(load_i(p + d), r),
-				mul_w(load_i(p + d + CODES / 2), r));
-
-		store_i(u + d, v);
-		sum = dot_u(sum, ones_b(), v);
-	}
-	bq->u_sum[b] = (vint)sum;
-}
-
-/* Codes of all blocks, and r as a float. */
-INLINE void query_codes(struct block_query *bq, uint32_t n_blocks, uint32_t plane)
-{
-	tops_of(bq->top, bq->r);
-	for (uint32_t b = 0; b < KV_SPAN_BLOCKS; b += LANES) {
-		vfloat top = to_float(load_i(bq->r + b));
-		vint r;
-
-		/* Of nothing but zeros the quotient is infinite. */
-		r = trunc_i(min_f(div_f(set_f(127 << 15), top), set_f(32767)));
-		store_f(bq->scale + b, to_float(r));
-		store_i(bq->r + b, both_halves(r));
-	}
-	for (uint32_t b = 0; b < n_blocks; b++)
-		block_codes(bq, b, plane);
-}
-
-/* pairs are the factors of the blocks' channels, A and B. */
-INLINE void block_factors(struct block_query *bq, const struct kv_span *sp, uint32_t q,
-			  const uint32_t *pairs)
-{
-	_Alignas(64) int32_t m_sum[KV_SPAN_BLOCKS];
-	vfloat q_scale = set_f(sp->q_scale[q]);
-
-	sums_of(bq->m_sum, m_sum);
-	sums_of(bq->u_sum, bq->u15);
-	for (uint32_t i = 0; i < KV_SPAN_BLOCKS; i += LANES) {
-		vint pair = load_i(pairs + i);
-		vfloat scale = mul_f(q_scale, low_half(pair));
-		vfloat shift = mul_f(q_scale, high_half(pair));
-		vint u = load_i(bq->u15 + i);
-		vint m = sub_i(load_i(m_sum + i), set_i(128 * sp->q_sum[q]));
-
-		scale = mul_f(scale, div_f(set_f(128 << 15), load_f(bq->scale + i)));
-		store_f(bq->scale + i, scale);
-		store_f(bq->shift + i, mul_f(to_float(m), shift));
-		store_i(bq->u15 + i, sub_i(times_16(u), u));
-	}
-}
-
-/* LANES tokens from t on; low and high nibbles add up apart, to be two chains. */
-INLINE void scores4_tokens(const struct kv_span *sp, uint32_t q0, int nq, uint32_t t,
-			   const struct block_query *bq, uint32_t hd, uint32_t bt,
-			   uint32_t plane)
-{
-	uint32_t block = t / bt;
-	const uint8_t *k = (const uint8_t *)sp->k[block] + t % bt * 4;
-	const uint8_t *v = (const uint8_t *)sp->v[block] + t % bt * 4;
-	size_t u = (size_t)block * plane;
-	vsum a[INT_QUERIES], b[INT_QUERIES];
-
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++)
-		a[j] = b[j] = (vsum){0};
-	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4, v += (size_t)bt * 4) {
-		vint raw = load_i(k), low = bytes_low(raw), high = bytes_high(raw);
-
-		fetch(v);
-#pragma GCC unroll 6
-		for (int j = 0; j < nq; j++) {
-			a[j] = dot_u(a[j], low, dword(bq[j].u + u + d));
-			b[j] = dot_u(b[j], high, dword(bq[j].u + u + d + 4));
-		}
-	}
-#pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
-		vint sum = (vint)(a[j] + b[j]);
-		vfloat f = to_float(sub_i(add_i(sum, sum), set_i(bq[j].u15[block])));
-
-		store_f(sp->s + (q0 + j) * KV_SPAN + t,
-			fma_f(f, set_f(bq[j].scale[block]), set_f(bq[j].shift[block])));
-	}
-}
+/* What the tokens of each block have in common for one query. */
+struct block_query {
+	_Alignas(64) int16_t x[KV_HEAD_DIM_MAX]; /* its codes */
+	_Alignas(64) int16_t p[KV_HEAD_DIM_MAX / 4 * BLOCKS_ROW];
+	_Alignas(64) uint8_t u[KV_HEAD_DIM_MAX / 4 * BLOCKS_ROW];
+	_Alignas(64) int32_t u120[KV_SPAN_BLOCKS]; /* 120 U */
+	_Alignas(64) float scale[KV_SPAN_BLOCKS], shift[KV_SPAN_BLOCKS];
+};
 
 INLINE void fetch_bytes(const void *p, uint32_t n)
 {
@@ -178,39 +52,204 @@ INLINE void fetch_bytes(const void *p, uint32_t n)
 		fetch((const uint8_t *)p + i);
 }
 
+/* Blocks b0 .. b0 + LANES - 1; those that no query sees are taken for the last one. */
+INLINE void params_transpose(struct block_params *bp, const struct kv_span *sp,
+			     uint32_t b0, uint32_t n_blocks, uint32_t hd)
+{
+	const uint8_t *rows[LANES];
+
+	for (uint32_t i = 0; i < LANES; i++) {
+		uint32_t b = b0 + i < n_blocks ? b0 + i : n_blocks - 1;
+
+		rows[i] = sp->k_params[b];
+		memcpy(&bp->pairs[b0 + i], sp->k_pair[b], 4);
+	}
+	for (uint32_t d = 0; d < 2 * hd; d += CODES) {
+		vint v[LANES];
+
+#pragma GCC unroll 16
+		for (uint32_t i = 0; i < LANES; i++)
+			v[i] = bytes_load(rows[i] + d, 2 * hd - d);
+		transpose(v);
+#pragma GCC unroll 16
+		for (uint32_t i = 0; i < LANES; i++) {
+			uint32_t at = d / 4 + i;
+
+			if (at < hd / 4)
+				store_i(bp->a + at * BLOCKS_ROW + b0 * 4, v[i]);
+			else if (at < hd / 2)
+				store_i(bp->m + (at - hd / 4) * BLOCKS_ROW + b0 * 4,
+					v[i]);
+		}
+	}
+}
+
+/* p of LANES blocks, and what follows from its top: r. The codes come from memory meanwhile. */
+INLINE void block_products(struct block_query *bq, int nq, const struct block_params *bp,
+			   const struct kv_span *sp, uint32_t b0, uint32_t n_blocks,
+			   uint32_t hd, uint32_t bt, vint *ret_r)
+{
+	vint low[INT_QUERIES], high[INT_QUERIES];
+
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+		low[j] = high[j] = zero_i();
+	for (uint32_t d = 0; d < hd; d += 4) {
+		uint32_t at = d / 4 * BLOCKS_ROW + b0 * 4;
+		vint a = load_i(bp->a + at);
+		vint a0 = words_low_128(a), a1 = words_high_128(a);
+
+		if (d / 4 < LANES && b0 + d / 4 < n_blocks)
+			fetch_bytes(sp->k[b0 + d / 4], hd * bt / 2);
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++) {
+			vint q = words_4(bq[j].x + d);
+			vint p0 = mul_w(q, a0), p1 = mul_w(q, a1);
+
+			store_i(bq[j].p + at, p0);
+			store_i(bq[j].p + at + CODES / 2, p1);
+			low[j] = max_w(low[j], abs_w(p0));
+			high[j] = max_w(high[j], abs_w(p1));
+		}
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++) {
+		vfloat top = to_float(tops_of(low[j], high[j]));
+
+		/* Of nothing but zeros the quotient is infinite. */
+		ret_r[j] = trunc_i(min_f(div_f(set_f(127 << 15), top), set_f(32767)));
+	}
+}
+
+/* u of LANES blocks. Return: U. */
+INLINE vint block_codes(struct block_query *bq, uint32_t b0, uint32_t hd, vint r)
+{
+	vint r0 = twice_low(both_halves(r)), r1 = twice_high(both_halves(r));
+	vsum sum = {0};
+
+	for (uint32_t d = 0; d < hd; d += 4) {
+		uint32_t at = d / 4 * BLOCKS_ROW + b0 * 4;
+		vint v = pack_w(mul_w(load_i(bq->p + at), r0),
+				mul_w(load_i(bq->p + at + CODES / 2), r1));
+
+		store_i(bq->u + at, v);
+		sum = dot_u(sum, ones_b(), v);
+	}
+	return (vint)sum;
+}
+
+/* Sums of codes times m, of LANES blocks. */
+INLINE void block_shifts(const struct kv_span *sp, uint32_t q0, int nq,
+			 const struct block_params *bp, uint32_t b0, uint32_t hd,
+			 vint *ret)
+{
+	vsum a[INT_QUERIES], b[INT_QUERIES];
+
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+		a[j] = b[j] = (vsum){0};
+	for (uint32_t d = 0; d < hd; d += 4) {
+		struct codes c =
+			code_bytes(code_load(bp->m + d / 4 * BLOCKS_ROW + b0 * 4, LANES));
+
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++) {
+			const uint8_t *q = sp->q_codes[q0 + j] + d;
+
+			DOT(a[j], b[j], c, q, q + hd);
+		}
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++)
+		ret[j] = dot_sum(a[j], b[j]);
+}
+
+INLINE void block_factors(struct block_query *bq, const struct kv_span *sp, uint32_t q,
+			  const struct block_params *bp, uint32_t b0, vint r, vint u,
+			  vint m)
+{
+	vint pair = load_i(bp->pairs + b0);
+	vfloat q_scale = set_f(sp->q_scale[q]);
+	vfloat scale =
+		mul_f(mul_f(q_scale, low_half(pair)), div_f(set_f(1 << 19), to_float(r)));
+	vfloat shift = mul_f(q_scale, high_half(pair));
+
+	m = sub_i(m, set_i(128 * sp->q_sum[q]));
+	store_f(bq->scale + b0, scale);
+	store_f(bq->shift + b0, mul_f(to_float(m), shift));
+	store_i(bq->u120 + b0, times_120(u));
+}
+
+/* LANES tokens from t on; low and high nibbles add up apart, to be two chains. */
+INLINE void scores4_tokens(const struct kv_span *sp, uint32_t q0, int nq, uint32_t t,
+			   const struct block_query *bq, uint32_t hd, uint32_t bt)
+{
+	uint32_t block = t / bt;
+	const uint8_t *k = (const uint8_t *)sp->k[block] + t % bt * 4;
+	const uint8_t *v = (const uint8_t *)sp->v[block] + t % bt * 4;
+	vsum a[INT_QUERIES], b[INT_QUERIES];
+
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++) {
+		a[j] = (vsum){0};
+		b[j] = (vsum)score_start(bq[j].u120[block]);
+	}
+	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4, v += (size_t)bt * 4) {
+		vint raw = load_i(k), low = bytes_low(raw), high = nibbles_high(raw);
+		uint32_t at = d / 4 * BLOCKS_ROW + block * 4;
+
+		fetch(v);
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++) {
+			a[j] = dot_dword(a[j], low, bq[j].u + at);
+			b[j] = dot_dword(b[j], high, bq[j].u + at + BLOCKS_ROW);
+		}
+	}
+#pragma GCC unroll 6
+	for (int j = 0; j < nq; j++) {
+		vfloat f = to_float(score_sum((vint)a[j], (vint)b[j], bq[j].u120[block]));
+
+		store_f(sp->s + (q0 + j) * KV_SPAN + t,
+			fma_f(f, set_f(bq[j].scale[block]), set_f(bq[j].shift[block])));
+	}
+}
+
 INLINE void scores4_shape(const struct kv_span *sp, uint32_t q0, int nq, uint32_t hd,
 			  uint32_t bt)
 {
-	uint32_t plane = (hd + CODES - 1) / CODES * CODES;
 	uint32_t n_code = sp->n_code[q0 + nq - 1], n_blocks = (n_code + bt - 1) / bt;
-	_Alignas(64) int16_t x[INT_QUERIES][KV_HEAD_DIM_MAX];
-	_Alignas(64) uint32_t pairs[KV_SPAN_BLOCKS] = {0};
 	struct block_query bq[INT_QUERIES];
+	struct block_params bp;
 
+	if (n_blocks == 0)
+		return;
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		fetch_bytes(sp->k_params[i], 2 * hd);
 		fetch(sp->k_pair[i]);
 	}
-	for (int j = 0; j < nq; j++)
-		for (uint32_t d = 0; d < hd; d += CODES) {
-			const uint8_t *p = sp->q_codes[q0 + j] + d;
-			vint w[2];
-
-			query_words(p, p + hd, hd - d, w);
-			store_i(x[j] + d, w[0]);
-			store_i(x[j] + d + CODES / 2, w[1]);
-		}
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		fetch(sp->v_params[i]);
-		block_products(bq, nq, i, x, sp, hd, bt, plane);
-		memcpy(&pairs[i], sp->k_pair[i], 4);
 	}
 	for (int j = 0; j < nq; j++)
-		query_codes(&bq[j], n_blocks, plane);
-	for (int j = 0; j < nq; j++)
-		block_factors(&bq[j], sp, q0 + j, pairs);
+		for (uint32_t d = 0; d < hd; d += 8) {
+			const uint8_t *p = sp->q_codes[q0 + j] + d;
+
+			query_words(p, p + hd, bq[j].x + d);
+		}
+	for (uint32_t b0 = 0; b0 < n_blocks; b0 += LANES) {
+		vint r[INT_QUERIES], m[INT_QUERIES];
+
+		params_transpose(&bp, sp, b0, n_blocks, hd);
+		block_products(bq, nq, &bp, sp, b0, n_blocks, hd, bt, r);
+		block_shifts(sp, q0, nq, &bp, b0, hd, m);
+		for (int j = 0; j < nq; j++) {
+			vint u = block_codes(&bq[j], b0, hd, r[j]);
+
+			block_factors(&bq[j], sp, q0 + j, &bp, b0, r[j], u, m[j]);
+		}
+	}
 	for (uint32_t t = 0; t < n_code; t += LANES)
-		scores4_tokens(sp, q0, nq, t, bq, hd, bt, plane);
+		scores4_tokens(sp, q0, nq, t, bq, hd, bt);
 }
 
 /* The most common shape is compiled on its own, so that its loops are unrolled. */

@@ -193,14 +193,43 @@ INLINE vint bytes_load(const uint8_t *p, uint32_t n)
 		       : _mm512_maskz_loadu_epi8(((__mmask64)1 << n) - 1, p);
 }
 
+/* Vectors as rows of a matrix become its columns. */
+INLINE void transpose(vint *v)
+{
+	vint a[16];
+
+#pragma GCC unroll 8
+	for (int i = 0; i < 16; i += 2) {
+		a[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+		a[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+	}
+#pragma GCC unroll 4
+	for (int i = 0; i < 16; i += 4) {
+		v[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+		v[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+		v[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+		v[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+	}
+	/* 128 bits k of v[i + c] are four rows of column 4 k + c. */
+#pragma GCC unroll 4
+	for (int c = 0; c < 4; c++) {
+		a[c] = _mm512_shuffle_i32x4(v[c], v[4 + c], 0x88);
+		a[4 + c] = _mm512_shuffle_i32x4(v[c], v[4 + c], 0xdd);
+		a[8 + c] = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0x88);
+		a[12 + c] = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0xdd);
+	}
+#pragma GCC unroll 4
+	for (int c = 0; c < 4; c++) {
+		v[c] = _mm512_shuffle_i32x4(a[c], a[8 + c], 0x88);
+		v[8 + c] = _mm512_shuffle_i32x4(a[c], a[8 + c], 0xdd);
+		v[4 + c] = _mm512_shuffle_i32x4(a[4 + c], a[12 + c], 0x88);
+		v[12 + c] = _mm512_shuffle_i32x4(a[4 + c], a[12 + c], 0xdd);
+	}
+}
+
 INLINE vint bytes_low(vint v)
 {
 	return _mm512_and_si512(v, _mm512_set1_epi8(15));
-}
-
-INLINE vint bytes_high(vint v)
-{
-	return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
 
 INLINE vint ones_b(void)
@@ -208,17 +237,7 @@ INLINE vint ones_b(void)
 	return _mm512_set1_epi8(1);
 }
 
-/* Bytes as words of their value, and of half of 256 times it. */
-INLINE vint words_low(vint v)
-{
-	return _mm512_unpacklo_epi8(v, _mm512_setzero_si512());
-}
-
-INLINE vint words_high(vint v)
-{
-	return _mm512_unpackhi_epi8(v, _mm512_setzero_si512());
-}
-
+/* Bytes as words of 128 times their value. */
 INLINE vint words_low_128(vint v)
 {
 	return _mm512_srli_epi16(_mm512_unpacklo_epi8(_mm512_setzero_si512(), v), 1);
@@ -255,9 +274,44 @@ INLINE vint both_halves(vint x)
 	return _mm512_or_si512(x, _mm512_slli_epi32(x, 16));
 }
 
+/* Lanes 0 and 1 of each four twice; lanes 2 and 3. */
+INLINE vint twice_low(vint x)
+{
+	return _mm512_unpacklo_epi32(x, x);
+}
+
+INLINE vint twice_high(vint x)
+{
+	return _mm512_unpackhi_epi32(x, x);
+}
+
+/* The largest of each four words, as lanes in the order of the bytes they were. */
+INLINE vint tops_of(vint low, vint high)
+{
+	vfloat a = (vfloat)max_w(low, _mm512_srli_epi64(low, 32));
+	vfloat b = (vfloat)max_w(high, _mm512_srli_epi64(high, 32));
+	vint x = (vint)_mm512_shuffle_ps(a, b, 0x88);
+
+	return _mm512_and_si512(max_w(x, _mm512_srli_epi32(x, 16)),
+				_mm512_set1_epi32(0xffff));
+}
+
+INLINE vint words_4(const int16_t *x)
+{
+	long long four;
+
+	memcpy(&four, x, 8);
+	return _mm512_set1_epi64(four);
+}
+
 INLINE vint times_16(vint x)
 {
 	return _mm512_slli_epi32(x, 4);
+}
+
+INLINE vint times_120(vint x)
+{
+	return _mm512_sub_epi32(_mm512_slli_epi32(x, 7), _mm512_slli_epi32(x, 3));
 }
 
 INLINE vint trunc_i(vfloat x)

@@ -210,14 +210,34 @@ INLINE vint bytes_load(const uint8_t *p, uint32_t n)
 	return _mm256_load_si256((const void *)padded);
 }
 
+/* Vectors as rows of a matrix become its columns. */
+INLINE void transpose(vint *v)
+{
+	vint a[8], b[8];
+
+#pragma GCC unroll 4
+	for (int i = 0; i < 8; i += 2) {
+		a[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+		a[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+	}
+#pragma GCC unroll 2
+	for (int i = 0; i < 8; i += 4) {
+		b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+		b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+		b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+		b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+	}
+	/* 128 bits k of b[i + c] are four rows of column 4 k + c. */
+#pragma GCC unroll 4
+	for (int c = 0; c < 4; c++) {
+		v[c] = _mm256_permute2x128_si256(b[c], b[4 + c], 0x20);
+		v[4 + c] = _mm256_permute2x128_si256(b[c], b[4 + c], 0x31);
+	}
+}
+
 INLINE vint bytes_low(vint v)
 {
 	return _mm256_and_si256(v, _mm256_set1_epi8(15));
-}
-
-INLINE vint bytes_high(vint v)
-{
-	return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
 }
 
 INLINE vint ones_b(void)
@@ -225,17 +245,7 @@ INLINE vint ones_b(void)
 	return _mm256_set1_epi8(1);
 }
 
-/* Bytes as words of their value, and of half of 256 times it. */
-INLINE vint words_low(vint v)
-{
-	return _mm256_unpacklo_epi8(v, _mm256_setzero_si256());
-}
-
-INLINE vint words_high(vint v)
-{
-	return _mm256_unpackhi_epi8(v, _mm256_setzero_si256());
-}
-
+/* Bytes as words of 128 times their value. */
 INLINE vint words_low_128(vint v)
 {
 	return _mm256_srli_epi16(_mm256_unpacklo_epi8(_mm256_setzero_si256(), v), 1);
@@ -272,9 +282,44 @@ INLINE vint both_halves(vint x)
 	return _mm256_or_si256(x, _mm256_slli_epi32(x, 16));
 }
 
+/* Lanes 0 and 1 of each four twice; lanes 2 and 3. */
+INLINE vint twice_low(vint x)
+{
+	return _mm256_unpacklo_epi32(x, x);
+}
+
+INLINE vint twice_high(vint x)
+{
+	return _mm256_unpackhi_epi32(x, x);
+}
+
+/* The largest of each four words, as lanes in the order of the bytes they were. */
+INLINE vint tops_of(vint low, vint high)
+{
+	vfloat a = (vfloat)max_w(low, _mm256_srli_epi64(low, 32));
+	vfloat b = (vfloat)max_w(high, _mm256_srli_epi64(high, 32));
+	vint x = (vint)_mm256_shuffle_ps(a, b, 0x88);
+
+	return _mm256_and_si256(max_w(x, _mm256_srli_epi32(x, 16)),
+				_mm256_set1_epi32(0xffff));
+}
+
+INLINE vint words_4(const int16_t *x)
+{
+	long long four;
+
+	memcpy(&four, x, 8);
+	return _mm256_set1_epi64x(four);
+}
+
 INLINE vint times_16(vint x)
 {
 	return _mm256_slli_epi32(x, 4);
+}
+
+INLINE vint times_120(vint x)
+{
+	return _mm256_sub_epi32(_mm256_slli_epi32(x, 7), _mm256_slli_epi32(x, 3));
 }
 
 INLINE vint trunc_i(vfloat x)
