@@ -61,20 +61,37 @@ INLINE void scores(const struct kv_span *sp, uint32_t q0, int nq, int nv)
 		scores_tile(sp, q0, nq, iv, 1);
 }
 
-/* Scores of one query become exp(score - max); max and sum are set. */
+/* A NaN never becomes the largest: what is not greater leaves the second operand. */
+INLINE float span_max(const float *s, uint32_t n)
+{
+	uint32_t t = 0, full = n / 16 * 16;
+	__mmask16 tail = (__mmask16)((1u << n % 16) - 1);
+	__m512 top[4];
+
+	for (int i = 0; i < 4; i++)
+		top[i] = _mm512_set1_ps(-INFINITY);
+	for (; t + 64 <= full; t += 64)
+#pragma GCC unroll 4
+		for (int i = 0; i < 4; i++)
+			top[i] = _mm512_max_ps(_mm512_load_ps(s + t + i * 16), top[i]);
+	for (; t < full; t += 16)
+		top[0] = _mm512_max_ps(_mm512_load_ps(s + t), top[0]);
+	if (tail)
+		top[0] = _mm512_mask_max_ps(top[0], tail, _mm512_load_ps(s + full),
+					    top[0]);
+	top[0] = _mm512_max_ps(_mm512_max_ps(top[0], top[1]),
+			       _mm512_max_ps(top[2], top[3]));
+	return _mm512_reduce_max_ps(top[0]);
+}
+
+/* Scores of one query become exp(score - max); sum is set. */
 INLINE void softmax(const struct kv_span *sp, uint32_t q)
 {
-	float *s = sp->s + q * KV_SPAN, max;
+	float *s = sp->s + q * KV_SPAN;
 	uint32_t n = sp->n_tok[q], full = n / 16 * 16;
 	__mmask16 tail = (__mmask16)((1u << n % 16) - 1);
-	__m512 top = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps(), e;
+	__m512 top = _mm512_set1_ps(sp->max[q]), sum = _mm512_setzero_ps(), e;
 
-	for (uint32_t t = 0; t < full; t += 16)
-		top = _mm512_max_ps(_mm512_load_ps(s + t), top);
-	if (tail)
-		top = _mm512_mask_max_ps(top, tail, _mm512_load_ps(s + full), top);
-	max = _mm512_reduce_max_ps(top);
-	top = _mm512_set1_ps(max);
 	for (uint32_t t = 0; t < full; t += 16) {
 		e = exp_16(_mm512_sub_ps(_mm512_load_ps(s + t), top));
 		sum = _mm512_add_ps(sum, e);
@@ -85,7 +102,6 @@ INLINE void softmax(const struct kv_span *sp, uint32_t q)
 		sum = _mm512_mask_add_ps(sum, tail, sum, e);
 		_mm512_store_ps(s + full, e);
 	}
-	sp->max[q] = max;
 	sp->sum[q] = tree_sum(sum);
 }
 
@@ -194,6 +210,8 @@ void kv_scores_fp16_avx512(const struct kv_span *sp)
 
 void kv_softmax_avx512(const struct kv_span *sp)
 {
+	for (uint32_t q = 0; q < sp->n_q; q++)
+		sp->max[q] = span_max(sp->s + q * KV_SPAN, sp->n_tok[q]);
 	for (uint32_t q = 0; q < sp->n_q; q++)
 		softmax(sp, q);
 }
