@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { INLINE_NS = 4000 };
+enum {
+	INLINE_NS = 4000,
+	GROUPS_ENOUGH = 2, /* groups per thread: no need to split their heads */
+};
 
 /* --- results put aside -------------------------------------------------------------- */
 
@@ -60,6 +63,7 @@ static void set_put_aside(const struct attn_job *job, struct attn_set *set, uint
 
 	attn_set_ready(job, set);
 	first = attn_span_run(job, set, span, &res);
+	set->fetched = true;
 	for (uint32_t i = first; i < set->n; i++)
 		record_put(job->partials, partial_of(job, set, span, i), job, &res, i);
 	set->n = 0;
@@ -76,27 +80,48 @@ static uint32_t head_group(const struct attn_job *job, uint32_t kv_head, uint32_
 	return kv_head * p->n_rep + head;
 }
 
-/* Unit = [group of the window][kv head][head group]. */
+/* One head group of a group. */
+static void group_run(const struct attn_job *job, const struct attn_group *g,
+		      uint32_t head_group_i, struct attn_set *set)
+{
+	const struct attn_plan *p = job->plan;
+	uint32_t head, n_heads;
+	bool has_next = set->has_next;
+
+	set->n = 0;
+	set->has_next = false;
+	head = head_group(job, set->kv_head, head_group_i, &n_heads);
+	for (uint32_t i = 0; i < g->n_members; i++) {
+		const struct attn_member *m = &p->members[g->member0 + i];
+
+		if (set->n + m->n_rows * n_heads > KV_SPAN_QUERIES)
+			set_put_aside(job, set, g->span);
+		attn_set_add(job, set, m, head, n_heads);
+	}
+	set->has_next = has_next;
+	set_put_aside(job, set, g->span);
+}
+
+/* Unit = [group of the window][run of kv heads]: these lie side by side in each block. */
 static void group_unit(void *arg, uint32_t unit, uint32_t thread)
 {
 	const struct attn_job *job = arg;
 	const struct attn_plan *p = job->plan;
-	uint32_t n_kv = job->pool->layout.n_kv_heads, head, n_heads;
-	const struct attn_group *g =
-		&p->groups[job->group0 + unit / p->n_head_groups / n_kv];
+	uint32_t n_kv = job->pool->layout.n_kv_heads, runs = n_kv / job->unit_heads;
+	const struct attn_group *g = &p->groups[job->group0 + unit / runs];
+	uint32_t first = unit % runs * job->unit_heads,
+		 last = first + job->unit_heads - 1;
 	struct attn_set set;
 
-	set.n = 0;
-	set.kv_head = unit / p->n_head_groups % n_kv;
-	head = head_group(job, set.kv_head, unit % p->n_head_groups, &n_heads);
-	for (uint32_t i = 0; i < g->n_members; i++) {
-		const struct attn_member *m = &p->members[g->member0 + i];
-
-		if (set.n + m->n_rows * n_heads > KV_SPAN_QUERIES)
-			set_put_aside(job, &set, g->span);
-		attn_set_add(job, &set, m, head, n_heads);
-	}
-	set_put_aside(job, &set, g->span);
+	set.fetched = false;
+	set.next_span = g->span;
+	for (uint32_t kv_head = first; kv_head <= last; kv_head++)
+		for (uint32_t i = 0; i < p->n_head_groups; i++) {
+			set.kv_head = kv_head;
+			set.next_kv_head = kv_head + 1;
+			set.has_next = kv_head < last && i + 1 == p->n_head_groups;
+			group_run(job, g, i, &set);
+		}
 }
 
 /* --- walks -------------------------------------------------------------------------- */
@@ -184,11 +209,20 @@ static void walk_unit(void *arg, uint32_t unit, uint32_t thread)
 	if (job->span0 > 0)
 		for (uint32_t i = 0; i < set.n; i++)
 			record_get(job->states, state_of(job, &set, i), job, &all, i);
+	set.fetched = false;
+	set.next_kv_head = set.kv_head;
 	for (uint32_t s = job->span0; s < end; s++) {
 		struct attn_result *to = s == 0 ? &all : &res;
-		uint32_t first = s < ae->n_aside ? partials_get(job, &set, s, to)
-						 : attn_span_run(job, &set, s, to);
+		uint32_t first;
 
+		set.has_next = s + 1 < end;
+		set.next_span = s + 1;
+		if (s < ae->n_aside) {
+			first = partials_get(job, &set, s, to);
+		} else {
+			first = attn_span_run(job, &set, s, to);
+			set.fetched = true;
+		}
 		for (uint32_t i = first; s > 0 && i < set.n; i++)
 			ops->merge(&all.max[i], &all.sum[i], all.o + i * hd, res.max[i],
 				   res.sum[i], res.o + i * hd, hd);
@@ -263,7 +297,7 @@ static void job_run(struct attn_job *job)
 {
 	const struct attn_plan *p = job->plan;
 	uint32_t n_kv = job->pool->layout.n_kv_heads, n;
-	uint32_t units_a_group = n_kv * p->n_head_groups;
+	uint32_t n_threads = threads_count(job->st->dev->threads);
 
 	for (;;) {
 		job->span1 = job->span0 + p->window < p->max_aside
@@ -272,7 +306,8 @@ static void job_run(struct attn_job *job)
 		for (n = 0; job->group0 + n < p->n_groups; n++)
 			if (p->groups[job->group0 + n].span >= job->span1)
 				break;
-		run(job, group_unit, n * units_a_group, n > 0 ? p->cost : 0);
+		job->unit_heads = n >= n_threads * GROUPS_ENOUGH ? n_kv : 1;
+		run(job, group_unit, n * n_kv / job->unit_heads, n > 0 ? p->cost : 0);
 		run(job, walk_unit, p->n_tiles, p->cost);
 		if (job->span1 == UINT32_MAX)
 			return;

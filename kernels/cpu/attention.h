@@ -66,11 +66,17 @@ struct attn_job {
 	 * [state]; each is max, sum, o[head_dim]. */
 	float *partials, *states;
 	uint32_t group0, span0, span1; /* of the window */
+	uint32_t unit_heads;           /* KV heads of a unit of its groups */
 };
 
-/* Up to KV_SPAN_QUERIES queries of one KV head that go through spans together. */
+/*
+ * Up to KV_SPAN_QUERIES queries of one KV head that go through spans together. If there is a
+ * next one, its thread runs that span and KV head of the last query's entry after this one.
+ */
 struct attn_set {
 	uint32_t n, kv_head;
+	bool fetched, has_next; /* fetched: this was the next one of the one before */
+	uint32_t next_span, next_kv_head;
 	uint32_t entry[KV_SPAN_QUERIES], row[KV_SPAN_QUERIES]; /* row of the batch */
 	uint32_t head[KV_SPAN_QUERIES], pos[KV_SPAN_QUERIES];
 	_Alignas(64) float q[KV_SPAN_QUERIES * KV_HEAD_DIM_MAX];

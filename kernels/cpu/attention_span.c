@@ -127,6 +127,33 @@ static void span_blocks(const struct attn_job *job, const struct attn_set *set,
 	}
 }
 
+/* K of the blocks of what comes next. */
+static void span_next(const struct attn_job *job, const struct attn_set *set,
+		      struct kv_span *sp)
+{
+	const struct kv_layout *l = &job->pool->layout;
+	const struct kv_batch *b = &job->st->batch;
+	const struct kv_batch_entry *e = &b->entries[set->entry[set->n - 1]];
+	size_t head = kv_layout_head_off(l, job->layer, set->next_kv_head);
+	uint32_t start = set->next_span * KV_SPAN;
+	uint32_t first = start / l->block_tokens, n = KV_SPAN / l->block_tokens;
+
+	sp->fetched = set->fetched;
+	sp->n_next = 0;
+	if (!set->has_next || l->k_format != KV_FORMAT_INT4 || first >= e->n_blocks)
+		return;
+	sp->n_next = e->n_blocks - first < n ? e->n_blocks - first : n;
+	sp->next_k_bytes = (uint32_t)l->v_at;
+	sp->next_params_bytes = (uint32_t)(l->v_params_at - l->k_params_at);
+	for (uint32_t i = 0; i < sp->n_next; i++) {
+		const uint8_t *at =
+			batch_block(b, e, job->pool, start + i * l->block_tokens) + head;
+
+		sp->next_k[i] = at;
+		sp->next_params[i] = at + l->k_params_at;
+	}
+}
+
 uint32_t attn_span_run(const struct attn_job *job, const struct attn_set *set,
 		       uint32_t span, struct attn_result *res)
 {
@@ -161,6 +188,7 @@ uint32_t attn_span_run(const struct attn_job *job, const struct attn_set *set,
 		sp.n_q++;
 	}
 	span_blocks(job, set, start, &sp);
+	span_next(job, set, &sp);
 	sp.q = set->q + first;
 	sp.max = res->max + first;
 	sp.sum = res->sum + first;

@@ -188,6 +188,13 @@ struct kv_span {
 	const void *k_params[KV_SPAN_BLOCKS], *v_params[KV_SPAN_BLOCKS];
 	const uint16_t *k_pair[KV_SPAN_BLOCKS]; /* int4 K: A, B */
 
+	/* Blocks are short and lie apart, so kernels of the integer formats have memory come
+	 * ahead: that of V while they read K, and, while they read V, K of what this thread
+	 * runs next (of n_next blocks). fetched: K of this span has been asked for so. */
+	bool fetched;
+	uint32_t n_next, next_k_bytes, next_params_bytes;
+	const void *next_k[KV_SPAN_BLOCKS], *next_params[KV_SPAN_BLOCKS];
+
 	/* fp16 planes of each query's own open block, K [head_dim][block_tokens], V
 	 * [block_tokens][head_dim]; equal for neighbours in the same block. */
 	const uint16_t *own_k[KV_SPAN_QUERIES], *own_v[KV_SPAN_QUERIES];

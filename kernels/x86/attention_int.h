@@ -62,6 +62,20 @@ INLINE void fetch(const void *p)
 	_mm_prefetch(p, _MM_HINT_T0);
 }
 
+INLINE void fetch_bytes(const void *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += 64)
+		fetch((const uint8_t *)p + i);
+}
+
+INLINE void fetch_next(const struct kv_span *sp, uint32_t block)
+{
+	if (block >= sp->n_next)
+		return;
+	fetch_bytes(sp->next_k[block], sp->next_k_bytes);
+	fetch_bytes(sp->next_params[block], sp->next_params_bytes);
+}
+
 /* --- int8 scores -------------------------------------------------------------------- */
 
 INLINE void scores8_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t iv,
@@ -248,6 +262,8 @@ INLINE void sums_int_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 		const uint8_t *row = (const uint8_t *)sp->v[t0 / bt] + (size_t)d0 * 4;
 		uint32_t end = n - t0 < bt ? n : t0 + bt;
 
+		if (nibbles && q0 == 0 && d0 == 0)
+			fetch_next(sp, t0 / bt);
 		for (uint32_t t = t0; t < end; t += per_row, row += (size_t)hd * 4) {
 			struct codes c[4];
 

@@ -46,12 +46,6 @@ struct block_query {
 	_Alignas(64) float scale[KV_SPAN_BLOCKS], shift[KV_SPAN_BLOCKS];
 };
 
-INLINE void fetch_bytes(const void *p, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i += 64)
-		fetch((const uint8_t *)p + i);
-}
-
 /* Blocks b0 .. b0 + LANES - 1; those that no query sees are taken for the last one. */
 INLINE void params_transpose(struct block_params *bp, const struct kv_span *sp,
 			     uint32_t b0, uint32_t n_blocks, uint32_t hd)
@@ -99,7 +93,7 @@ INLINE void block_products(struct block_query *bq, int nq, const struct block_pa
 		vint a = load_i(bp->a + at);
 		vint a0 = words_low_128(a), a1 = words_high_128(a);
 
-		if (d / 4 < LANES && b0 + d / 4 < n_blocks)
+		if (!sp->fetched && d / 4 < LANES && b0 + d / 4 < n_blocks)
 			fetch_bytes(sp->k[b0 + d / 4], hd * bt / 2);
 #pragma GCC unroll 6
 		for (int j = 0; j < nq; j++) {
@@ -223,10 +217,10 @@ INLINE void scores4_shape(const struct kv_span *sp, uint32_t q0, int nq, uint32_
 
 	if (n_blocks == 0)
 		return;
-	for (uint32_t i = 0; i < n_blocks; i++) {
+	for (uint32_t i = 0; i < n_blocks && !sp->fetched; i++)
 		fetch_bytes(sp->k_params[i], 2 * hd);
+	for (uint32_t i = 0; i < n_blocks; i++)
 		fetch(sp->k_pair[i]);
-	}
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		fetch(sp->v_params[i]);
 	}
