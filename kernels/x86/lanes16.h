@@ -69,6 +69,12 @@ INLINE vfloat set_f(float x)
 	return _mm512_set1_ps(x);
 }
 
+/* Lane 0 in all of them. */
+INLINE vfloat first_f(__m128 x)
+{
+	return _mm512_broadcastss_ps(x);
+}
+
 INLINE vfloat load_f(const float *p)
 {
 	return _mm512_loadu_ps(p);

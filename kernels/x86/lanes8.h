@@ -68,6 +68,12 @@ INLINE vfloat set_f(float x)
 	return _mm256_set1_ps(x);
 }
 
+/* Lane 0 in all of them. */
+INLINE vfloat first_f(__m128 x)
+{
+	return _mm256_broadcastss_ps(x);
+}
+
 INLINE vfloat load_f(const float *p)
 {
 	return _mm256_loadu_ps(p);

@@ -5,8 +5,10 @@
  *   butterfly(x, l)              x with each pair of lanes l apart, l < LANES, replaced by sum
  *                                and difference
  *   flip(x, bits)                x with the sign changed of each lane whose bit is set
- *   not_finite(x)                not 0 where a lane is infinite or NaN
- *   store_every_4th(dst, c, i, n)   STORE_CODES bytes of c, n at most, to dst[i], dst[4 + i] ..,
+ *   range_of(lo, hi, low, high)  least lane of lo and largest of hi, in four lanes each; no lane
+ *                                of lo is above 0, none of hi below
+ *   nan_in(a, b)                 not 0 where a lane of a or of b is NaN
+ *   store_every_4th(dst, c, i, n)   the lanes of c, n at most, as bytes to dst[i], dst[4 + i] ..,
  *                                writing nothing else
  * Rows that end inside a vector are copied to where a whole one can be read; zeros behind
  * them change no range, since every range holds 0.
@@ -133,46 +135,65 @@ INLINE void rotate(float *x, uint32_t head_dim, bool back)
 
 struct token_params {
 	uint16_t scale, zero;
-	float r, zero_f;
+	__m128 r, zero_f; /* lane 0 */
 };
 
-/* Codes 0 .. top of x[n], n a multiple of 16. */
-INLINE struct token_params asymmetric(const float *x, uint32_t n, float top,
-				      uint8_t *codes)
+INLINE uint16_t half_bits(__m128i h)
 {
-	struct token_params p = {0x7e00, 0, 0, 0};
+	return (uint16_t)_mm_cvtsi128_si32(h);
+}
+
+/*
+ * Bits of the scale of codes 0 .. top, of lanes that hold the least and the largest elements of
+ * a row, if these are not 0. One number follows from another all the way to the codes, and
+ * rows overlap only as far as the CPU looks ahead: so they stay in vector registers.
+ */
+INLINE __m128i scale_of(vfloat lo, vfloat hi, float top, __m128 *ret_low)
+{
+	__m128 high;
+
+	range_of(lo, hi, ret_low, &high);
+	return _mm_cvtps_ph(_mm_div_ps(_mm_sub_ps(high, *ret_low), _mm_set1_ps(top)),
+			    _MM_FROUND_TO_NEAREST_INT);
+}
+
+/* The rest of the parameters, of a scale that is finite and above 0. */
+INLINE struct token_params params_of(__m128i scale, __m128 low, float top)
+{
+	__m128 r = _mm_div_ps(_mm_set1_ps(1), _mm_cvtph_ps(scale));
+	__m128 zero = _mm_sub_ps(_mm_setzero_ps(), _mm_mul_ps(low, r));
+	__m128i h = _mm_cvtps_ph(_mm_min_ps(zero, _mm_set1_ps(top)),
+				 _MM_FROUND_TO_NEAREST_INT);
+
+	return (struct token_params){half_bits(scale), half_bits(h), r, _mm_cvtph_ps(h)};
+}
+
+/* Parameters for x[n], n a multiple of 16. Where r is 0, all codes are. */
+INLINE struct token_params asymmetric(const float *x, uint32_t n, float top)
+{
+	struct token_params p = {0x7e00, 0, _mm_setzero_ps(), _mm_setzero_ps()};
 	vfloat lo = set_f(0), hi = set_f(0);
-	float low, high, scale, zero;
-	uint32_t bad = 0;
+	uint32_t nan = 0;
+	__m128i scale;
+	__m128 low;
 
 	for (uint32_t d = 0; d < n; d += LANES) {
-		bad |= not_finite(load_f(x + d));
+		nan |= nan_in(load_f(x + d), load_f(x + d));
 		lo = min_f(load_f(x + d), lo);
 		hi = max_f(load_f(x + d), hi);
 	}
-	low = lanes_min(lo);
-	high = lanes_max(hi);
-	scale = _cvtsh_ss(_cvtss_sh((high - low) / top, _MM_FROUND_TO_NEAREST_INT));
-	if (bad || !isfinite(scale)) {
-		memset(codes, 0, n);
+	scale = scale_of(lo, hi, top, &low);
+	/* An infinite element has made the scale so. */
+	if (nan || half_bits(scale) >= 0x7c00)
 		return p;
-	}
-	p.scale = _cvtss_sh(scale, _MM_FROUND_TO_NEAREST_INT);
-	if (!(scale > 0)) {
-		memset(codes, 0, n);
-		return p;
-	}
-	p.r = 1 / scale;
-	zero = 0 - low * p.r;
-	p.zero = _cvtss_sh(zero < top ? zero : top, _MM_FROUND_TO_NEAREST_INT);
-	p.zero_f = _cvtsh_ss(p.zero);
-	for (uint32_t d = 0; d < n; d += LANES) {
-		vfloat c = fma_f(load_f(x + d), set_f(p.r), set_f(p.zero_f));
+	p.scale = half_bits(scale);
+	return p.scale == 0 ? p : params_of(scale, low, top);
+}
 
-		c = min_f(max_f(c, set_f(0)), set_f(top));
-		store_bytes(codes + d, round_i(c));
-	}
-	return p;
+/* What is not finite in a row without codes becomes NaN here, and max_f() makes that 0. */
+INLINE vint codes_of(vfloat x, vfloat r, vfloat zero, float top)
+{
+	return round_i(min_f(max_f(fma_f(x, r, zero), set_f(0)), set_f(top)));
 }
 
 INLINE void put_params(const struct kv_plane *dst, uint32_t token,
@@ -197,36 +218,99 @@ INLINE const float *padded_row(const float *x, uint32_t *n, float *row)
 	return row;
 }
 
-INLINE void store_int8_row(const float *x, const struct kv_plane *dst, uint32_t token,
-			   bool v, uint32_t hd)
+/* K, codes c[hd] of one token. */
+INLINE void put_k8(const struct kv_plane *dst, uint32_t token, const uint8_t *c,
+		   uint32_t hd)
+{
+	uint8_t *codes = (uint8_t *)dst->codes + (size_t)token * 4;
+
+	for (uint32_t d = 0; d < hd; d += 4)
+		memcpy(codes + (size_t)d * dst->block_tokens, c + d, 4);
+}
+
+/* Not inlined: what it keeps on the stack would cost the common shape, too. */
+static __attribute__((noinline)) void
+store_int8_any(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
 {
 	_Alignas(64) float row[KV_HEAD_DIM_MAX];
 	_Alignas(64) uint8_t c[KV_HEAD_DIM_MAX];
-	uint32_t n = hd;
+	uint32_t hd = dst->head_dim, n = hd;
 	const float *from = padded_row(x, &n, row);
-	struct token_params p = asymmetric(from, n, 255, c);
-	uint8_t *codes = dst->codes;
+	struct token_params p = asymmetric(from, n, 255);
+	vfloat r = first_f(p.r), zero = first_f(p.zero_f);
+	uint8_t *codes = (uint8_t *)dst->codes + (size_t)token / 4 * hd * 4;
 
 	put_params(dst, token, &p);
-	if (v) {
-		codes += (size_t)token / 4 * hd * 4;
-#pragma GCC unroll 4
-		for (uint32_t d = 0; d < hd; d += STORE_CODES)
-			store_every_4th(codes + d * 4, c + d, token % 4, hd - d);
-	} else {
-		codes += (size_t)token * 4;
-		for (uint32_t d = 0; d < hd; d += 4)
-			memcpy(codes + (size_t)d * dst->block_tokens, c + d, 4);
+	for (uint32_t d = 0; d < n; d += LANES) {
+		vint lanes = codes_of(load_f(from + d), r, zero, 255);
+
+		if (!v)
+			store_bytes(c + d, lanes);
+		else if (d < hd)
+			store_every_4th(codes + d * 4, lanes, token % 4, hd - d);
 	}
+	if (!v)
+		put_k8(dst, token, c, hd);
 }
 
-/* The most common head_dim is compiled on its own, so that its loops are unrolled. */
+/*
+ * The most common head_dim on its own: registers hold the row. A scale that is a normal half is
+ * right to 2^-11, zero to 2^-4: so no code is further than 0.2 outside 0 .. 255 before it is
+ * rounded, and none has to be clamped. Rows with other scales go the long way.
+ */
+INLINE void store_int8_64(const float *row, const struct kv_plane *dst, uint32_t token,
+			  bool v)
+{
+	enum { N = 64 / LANES };
+	_Alignas(64) uint8_t c[64];
+	vfloat x[N], lo[N], hi[N], r, zero;
+	uint8_t *codes = (uint8_t *)dst->codes + (size_t)token / 4 * 64 * 4;
+	struct token_params p;
+	uint32_t nan = 0;
+	__m128i scale;
+	__m128 low;
+
+#pragma GCC unroll 8
+	for (int i = 0; i < N; i++)
+		lo[i] = hi[i] = x[i] = load_f(row + i * LANES);
+#pragma GCC unroll 8
+	for (int i = 0; i < N; i += 2)
+		nan |= nan_in(x[i], x[i + 1]);
+#pragma GCC unroll 3
+	for (int l = N / 2; l > 0; l /= 2)
+#pragma GCC unroll 4
+		for (int i = 0; i < l; i++) {
+			lo[i] = min_f(lo[i], lo[i + l]);
+			hi[i] = max_f(hi[i], hi[i + l]);
+		}
+	scale = scale_of(min_f(lo[0], set_f(0)), max_f(hi[0], set_f(0)), 255, &low);
+	if (nan || half_bits(scale) < 0x0400 || half_bits(scale) >= 0x7c00) {
+		store_int8_any(row, dst, token, v);
+		return;
+	}
+	p = params_of(scale, low, 255);
+	r = first_f(p.r);
+	zero = first_f(p.zero_f);
+	put_params(dst, token, &p);
+#pragma GCC unroll 8
+	for (int i = 0; i < N; i++) {
+		vint lanes = round_i(fma_f(x[i], r, zero));
+
+		if (v)
+			store_every_4th(codes + i * LANES * 4, lanes, token % 4, 64);
+		else
+			store_bytes(c + i * LANES, lanes);
+	}
+	if (!v)
+		put_k8(dst, token, c, 64);
+}
+
 INLINE void store_int8(const float *x, const struct kv_plane *dst, uint32_t token, bool v)
 {
 	if (dst->head_dim == 64)
-		store_int8_row(x, dst, token, v, 64);
+		store_int8_64(x, dst, token, v);
 	else
-		store_int8_row(x, dst, token, v, dst->head_dim);
+		store_int8_any(x, dst, token, v);
 }
 
 /* --- fp8 ---------------------------------------------------------------------------- */
@@ -310,7 +394,10 @@ INLINE void pack_v4(const uint16_t *src, const struct kv_plane *dst)
 		for (uint32_t d = 0; d < hd; d += 8)
 			_mm256_storeu_ps(row + d, _mm256_cvtph_ps(_mm_loadu_si128(
 							  (const void *)(src + d))));
-		p = asymmetric(row, round, 15, c[t % 8]);
+		p = asymmetric(row, round, 15);
+		for (uint32_t d = 0; d < round; d += LANES)
+			store_bytes(c[t % 8] + d, codes_of(load_f(row + d), first_f(p.r),
+							   first_f(p.zero_f), 15));
 		put_params(dst, t, &p);
 		if (t % 8 < 7)
 			continue;

@@ -16,19 +16,33 @@ INLINE vfloat flip(vfloat x, const uint8_t *bits)
 	return flip_8(x, bits[0]);
 }
 
-INLINE uint32_t not_finite(vfloat x)
+INLINE void range_of(vfloat lo, vfloat hi, __m128 *ret_low, __m128 *ret_high)
 {
-	__m256 diff = _mm256_sub_ps(x, x);
+	const __m256 sign = _mm256_set1_ps(-0.0f);
+	__m256 x;
 
-	return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(diff, diff, _CMP_UNORD_Q));
+	/* The negative of hi, so that one vector goes through the same steps as both. */
+	hi = _mm256_xor_ps(hi, sign);
+	x = _mm256_min_ps(_mm256_permute2f128_ps(lo, hi, 0x20),
+			  _mm256_permute2f128_ps(lo, hi, 0x31));
+	x = _mm256_min_ps(x, _mm256_permute_ps(x, 0x4e));
+	x = _mm256_min_ps(x, _mm256_permute_ps(x, 0xb1));
+	*ret_low = _mm256_castps256_ps128(x);
+	*ret_high = _mm_xor_ps(_mm256_extractf128_ps(x, 1), _mm256_castps256_ps128(sign));
 }
 
-enum { STORE_CODES = 8 };
-
-INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i, uint32_t n)
+INLINE uint32_t nan_in(vfloat a, vfloat b)
 {
+	return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
+
+INLINE void store_every_4th(uint8_t *dst, vint c, uint32_t i, uint32_t n)
+{
+	uint8_t bytes[8];
+
+	store_bytes(bytes, c);
 	for (uint32_t d = 0; d < 8; d++)
-		dst[d * 4 + i] = c[d];
+		dst[d * 4 + i] = bytes[d];
 }
 
 #include "kernels/x86/quant.h"

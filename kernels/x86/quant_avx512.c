@@ -23,21 +23,35 @@ INLINE vfloat flip(vfloat x, const uint8_t *bits)
 		_mm512_mask_xor_epi32(v, mask, v, _mm512_set1_epi32(INT32_MIN)));
 }
 
-INLINE uint32_t not_finite(vfloat x)
+INLINE void range_of(vfloat lo, vfloat hi, __m128 *ret_low, __m128 *ret_high)
 {
-	/* Quiet NaN, both infinities, signalling NaN. */
-	return _mm512_fpclass_ps_mask(x, 0x01 | 0x08 | 0x10 | 0x80);
+	const __m512 sign = _mm512_set1_ps(-0.0f);
+	__m512 x;
+
+	/* The negative of hi, so that one vector goes through the same steps as both. */
+	hi = _mm512_xor_ps(hi, sign);
+	x = _mm512_min_ps(_mm512_shuffle_f32x4(lo, hi, 0x44),
+			  _mm512_shuffle_f32x4(lo, hi, 0xee));
+	x = _mm512_min_ps(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+	x = _mm512_min_ps(x, _mm512_permute_ps(x, 0x4e));
+	x = _mm512_min_ps(x, _mm512_permute_ps(x, 0xb1));
+	*ret_low = _mm512_castps512_ps128(x);
+	*ret_high =
+		_mm_xor_ps(_mm512_extractf32x4_ps(x, 2), _mm512_castps512_ps128(sign));
 }
 
-enum { STORE_CODES = 16 };
-
-INLINE void store_every_4th(uint8_t *dst, const uint8_t *c, uint32_t i, uint32_t n)
+INLINE uint32_t nan_in(vfloat a, vfloat b)
 {
-	__m512i v = _mm512_cvtepu8_epi32(_mm_load_si128((const void *)c));
+	return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+}
+
+INLINE void store_every_4th(uint8_t *dst, vint c, uint32_t i, uint32_t n)
+{
+	static const int32_t bits[4] = {0, 8, 16, 24};
 	uint64_t mask = n < 16 ? 0x11111111 : 0x1111111111111111;
 
-	v = _mm512_sll_epi32(v, _mm_cvtsi32_si128((int)i * 8));
-	_mm512_mask_storeu_epi8(dst, mask << i, v);
+	c = _mm512_sllv_epi32(c, _mm512_set1_epi32(bits[i]));
+	_mm512_mask_storeu_epi8(dst, mask << i, c);
 }
 
 #include "kernels/x86/quant.h"
