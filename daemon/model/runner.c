@@ -31,6 +31,13 @@ static size_t qkv_dim(const struct llama_params *p)
 	return heads_dim(p) + 2 * kv_dim(p);
 }
 
+/* Of gate_up, in floats. Rows a large power of two apart would lie in few sets of the cache;
+ * a line more spreads them. */
+static size_t gate_up_stride(const struct llama_params *p)
+{
+	return 2u * (size_t)p->d_ff + 16;
+}
+
 /*
  * Cut the scratch into its arrays; with @base NULL only the size is counted. Every size is
  * bounded by KV_MAX_COLS columns and 2^16 rows, so no product wraps.
@@ -48,7 +55,7 @@ static size_t runner_layout(struct runner *r, char *base)
 		{&r->h, rows * p->d_model},
 		{&r->qkv, rows * qkv_dim(p)},
 		{&r->attn, rows * heads_dim(p)},
-		{&r->gate_up, ff_rows * 2 * p->d_ff},
+		{&r->gate_up, ff_rows * gate_up_stride(p)},
 		{&r->act, ff_rows * p->d_ff},
 		{&r->logits, (size_t)RUNNER_LOGIT_ROWS * p->n_vocab},
 	};
@@ -204,15 +211,16 @@ static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_
 		uint32_t n = m - row < RUNNER_FF_ROWS ? m - row : RUNNER_FF_ROWS;
 
 		runner_beat(r);
-		ret = be->linear(r->stream, &(struct kv_linear){.w = layer->gate_up,
-								.x = r->h + row * d,
-								.y = r->gate_up,
-								.m = n,
-								.ldx = d,
-								.ldy = 2u * p->d_ff});
+		ret = be->linear(r->stream,
+				 &(struct kv_linear){.w = layer->gate_up,
+						     .x = r->h + row * d,
+						     .y = r->gate_up,
+						     .m = n,
+						     .ldx = d,
+						     .ldy = gate_up_stride(p)});
 		if (!ret)
-			ret = be->silu_mul(r->stream, r->gate_up, 2u * p->d_ff, r->act,
-					   p->d_ff, n, p->d_ff);
+			ret = be->silu_mul(r->stream, r->gate_up, gate_up_stride(p),
+					   r->act, p->d_ff, n, p->d_ff);
 		if (!ret)
 			ret = be->linear(r->stream,
 					 &(struct kv_linear){.w = layer->down,

@@ -55,7 +55,7 @@ struct runner {
 	float *h KV_DEV;                    /* [rows, d] a norm of it */
 	float *qkv KV_DEV;                  /* [rows, heads + 2 kv] */
 	float *attn KV_DEV;                 /* [rows, heads] */
-	float *gate_up KV_DEV;              /* [RUNNER_FF_ROWS, 2 ff] */
+	float *gate_up KV_DEV;              /* [RUNNER_FF_ROWS, gate_up_stride()] */
 	float *act KV_DEV;                  /* [RUNNER_FF_ROWS, ff] */
 	float *logits KV_DEV;               /* [RUNNER_LOGIT_ROWS, n_vocab] */
 	struct kv_logits_stat *stat KV_DEV; /* [RUNNER_LOGIT_ROWS] */

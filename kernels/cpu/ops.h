@@ -117,11 +117,11 @@ struct kv_gemm {
 };
 
 /* Room for one panel's codes as 16-bit integers and three float parameters a group, and for
- * five times the panel's sums of 32 rows. */
+ * seven times the panel's sums of 32 rows. */
 static inline size_t kv_gemm_scratch(uint32_t k)
 {
 	return (size_t)k * KV_PANEL * 2 + (size_t)(k / KV_GROUP) * KV_PANEL * 3 * 4 +
-	       5 * 32 * KV_PANEL * 4;
+	       7 * 32 * KV_PANEL * 4;
 }
 
 typedef void kv_gemm_fn(const struct kv_gemm *g);

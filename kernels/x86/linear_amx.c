@@ -29,7 +29,7 @@ enum {
 	TILE_BYTES = TILE_ROWS * 64,
 	BLOCK_ROWS = 2 * TILE_ROWS,
 	PLANE = BLOCK_ROWS * KV_PANEL, /* floats: sums of a step */
-	N_PLANES = 4,
+	N_PLANES = 6,
 	PART_ROWS = 8, /* whose floats registers hold */
 	/* of a group in the scratch: weights of columns 0 to 15, of the others, parameters */
 	GROUP_BYTES = 2 * TILE_BYTES + 4 * 64,
