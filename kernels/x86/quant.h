@@ -161,7 +161,7 @@ INLINE __m128i scale_of(vfloat lo, vfloat hi, float top, __m128 *ret_low)
 INLINE struct token_params params_of(__m128i scale, __m128 low, float top)
 {
 	__m128 r = _mm_div_ps(_mm_set1_ps(1), _mm_cvtph_ps(scale));
-	__m128 zero = _mm_sub_ps(_mm_setzero_ps(), _mm_mul_ps(low, r));
+	__m128 zero = _mm_fnmadd_ps(low, r, _mm_setzero_ps()); /* 0 - low * r */
 	__m128i h = _mm_cvtps_ph(_mm_min_ps(zero, _mm_set1_ps(top)),
 				 _MM_FROUND_TO_NEAREST_INT);
 

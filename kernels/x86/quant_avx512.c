@@ -48,10 +48,12 @@ INLINE uint32_t nan_in(vfloat a, vfloat b)
 INLINE void store_every_4th(uint8_t *dst, vint c, uint32_t i, uint32_t n)
 {
 	static const int32_t bits[4] = {0, 8, 16, 24};
-	uint64_t mask = n < 16 ? 0x11111111 : 0x1111111111111111;
+	static const uint64_t masks[4] = {0x1111111111111111, 0x2222222222222222,
+					  0x4444444444444444, 0x8888888888888888};
+	uint64_t mask = n < 16 ? masks[i] & 0xffffffff : masks[i];
 
 	c = _mm512_sllv_epi32(c, _mm512_set1_epi32(bits[i]));
-	_mm512_mask_storeu_epi8(dst, mask << i, c);
+	_mm512_mask_storeu_epi8(dst, mask, c);
 }
 
 #include "kernels/x86/quant.h"
