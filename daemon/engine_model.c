@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "daemon/config.h"
 #include "daemon/engine.h"
+#include "daemon/engine_device.h"
 #include "daemon/engine_layout.h"
 #include "daemon/log.h"
 #include "daemon/model/chat.h"
@@ -20,25 +20,15 @@
 #include "daemon/msgid.h"
 #include "daemon/weights_keep.h"
 #include "ipc/proto.h"
-#include "kernels/backend.h"
-#include "kernels/cpu_features.h"
 
 /* Requests that may wait beyond those that run. */
 #define ENGINE_MAX_WAITING 16384
-
-/* Compute threads that every backend takes. */
-#define BACKEND_THREADS 256
 
 /* Positions whose whole distribution one step yields at most; more take more steps. */
 #define ENGINE_DIST_ROWS 64
 
 struct engine_model {
-	const struct kv_backend *backend;
-	struct kv_device *dev;
-	struct kv_props props;
-	char backend_name[32]; /* "cpu-amx": for people */
-	cpu_set_t worker_cpus; /* empty: any */
-	bool affinity_refused;
+	struct engine_device device;
 	struct kv_layout layout;
 	char format_name[32]; /* as in [cache] kv_cache_dtype */
 	struct kv_pool *pool;
@@ -67,126 +57,6 @@ static int fail(char *error, size_t size, int code, const char *text)
 {
 	snprintf(error, size, "%s: %s", text, strerror(-code));
 	return code;
-}
-
-/* EAGAIN comes from pthread_create(), of a limit that its text does not name. */
-static int fail_open(char *error, size_t size, int code)
-{
-	return fail(error, size, code,
-		    code == -EAGAIN ? "cannot start the threads that compute, more than "
-				      "TasksMax= or RLIMIT_NPROC permits"
-				    : "cannot open the CPU backend");
-}
-
-static uint32_t isa_mask(int isa)
-{
-	static const char *const names[] = {
-		[CONFIG_ISA_C] = "c",           [CONFIG_ISA_AVX2] = "avx2",
-		[CONFIG_ISA_AVX512] = "avx512", [CONFIG_ISA_AVX512VNNI] = "avx512vnni",
-		[CONFIG_ISA_AMX] = "amx",
-	};
-	int mask = isa == CONFIG_ISA_AUTO ? 0 : kv_cpu_mask_parse(names[isa]);
-
-	return mask > 0 ? (uint32_t)mask : 0;
-}
-
-/* Transparent huge pages are asked for by the backend; this forbids them. */
-static void set_huge_pages(const struct config *config)
-{
-	if (config->cpu.huge_pages == CONFIG_HUGE_PAGES_NEVER &&
-	    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
-		log_errno(LOG_WARNING, -errno,
-			  "[cpu] huge_pages: cannot switch huge pages off");
-}
-
-/*
- * Go on without [cpu] affinity: the threads are as many as they would be, and run anywhere.
- * What refuses is the filter of kvd.service, unless a drop-in opens it.
- */
-static void do_without_affinity(struct engine_model *m, struct kv_options *options,
-				const cpu_set_t *usable)
-{
-	m->affinity_refused = true;
-	/* With more CPUs the backend's own limit holds either way. */
-	if (!options->n_threads && CPU_COUNT(usable) <= BACKEND_THREADS)
-		options->n_threads = (uint32_t)CPU_COUNT(usable);
-	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_AFFINITY_REFUSED),
-		  "[cpu] affinity has no effect: the system call sched_setaffinity is "
-		  "refused; install the drop-in 50-affinity.conf, or set CPUAffinity= of "
-		  "the unit instead");
-}
-
-/*
- * Open the backend so that its threads get the CPUs of [cpu] affinity, one each: a thread
- * inherits the mask of the one that makes it. This thread gets its own mask back, and the
- * worker, which computes too, takes the first of the CPUs in engine_model_worker_start().
- */
-static int open_backend(struct engine_model *m, const struct config *config,
-			struct kv_options *options, char *error, size_t size)
-{
-	const cpu_set_t *wanted = &config->cpu.affinity;
-	cpu_set_t old, usable;
-	int r;
-
-	if (!CPU_COUNT(wanted)) {
-		r = m->backend->open(options, &m->dev);
-		return r ? fail_open(error, size, r) : 0;
-	}
-	CPU_ZERO(&old);
-	if (sched_getaffinity(0, sizeof(old), &old) < 0)
-		return fail(error, size, -errno, "cannot read the CPU affinity");
-	CPU_AND(&usable, &old, wanted);
-	if (!CPU_COUNT(&usable)) {
-		snprintf(error, size,
-			 "[cpu] affinity names no CPU that this process may use");
-		return -EINVAL;
-	}
-	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
-		options->affinity = true;
-	else if (errno == EPERM)
-		do_without_affinity(m, options, &usable);
-	else
-		return fail(error, size, -errno, "cannot set [cpu] affinity");
-	r = m->backend->open(options, &m->dev);
-	if (r)
-		r = fail_open(error, size, r);
-	if (!options->affinity)
-		return r;
-	sched_setaffinity(0, sizeof(old), &old);
-	if (r)
-		return r;
-	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&m->worker_cpus); cpu++)
-		if (CPU_ISSET(cpu, &usable))
-			CPU_SET(cpu, &m->worker_cpus);
-	return 0;
-}
-
-static int open_device(struct engine *engine, struct engine_model *m, char *error,
-		       size_t size)
-{
-	const struct config *config = engine->config;
-	uint32_t mask = isa_mask(config->cpu.isa);
-	struct kv_options options = {
-		.n_threads = config->cpu.threads,
-		.cpu_mask = mask,
-	};
-	int r;
-
-	if (mask & ~kv_cpu_features_masked(mask)) {
-		snprintf(error, size,
-			 "[cpu] isa asks for %s, which this CPU does not offer, or the "
-			 "kernel refuses; use auto",
-			 kv_cpu_bundle_name(mask));
-		return -ENOTSUP;
-	}
-	m->backend = kv_backend_cpu();
-	r = open_backend(m, config, &options, error, size);
-	if (r)
-		return r;
-	m->backend->get_props(m->dev, &m->props);
-	snprintf(m->backend_name, sizeof(m->backend_name), "%s-%s", m->props.name,
-		 m->props.isa);
-	return 0;
 }
 
 /* Without a tokenizer or chat template that kvd knows the model still serves tokens. */
@@ -267,7 +137,7 @@ static int open_index(struct engine *engine, struct engine_model *m, char *error
 	struct prefix_model model = {
 		.k_format = kv_format_name(m->layout.k_format),
 		.v_format = kv_format_name(m->layout.v_format),
-		.backend = m->props.variant,
+		.backend = m->device.props.variant,
 		.rope = rope_text,
 		.block_tokens = m->layout.block_tokens,
 	};
@@ -292,7 +162,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 		.base = engine->index.keyer.base,
 		.k_format = kv_format_name(m->layout.k_format),
 		.v_format = kv_format_name(m->layout.v_format),
-		.backend = m->props.variant,
+		.backend = m->device.props.variant,
 		.block_bytes = m->layout.block_bytes,
 		.n_blocks = m->n_blocks,
 		.block_tokens = m->layout.block_tokens,
@@ -301,8 +171,8 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 
 	memcpy(model.fingerprint, m->llama.fingerprint, sizeof(model.fingerprint));
 	engine_keep_open(&engine->keep, &model, m->file_known ? &m->file : NULL);
-	r = m->backend->pool_open(m->dev, &m->layout, m->n_blocks, m->n_tails,
-				  engine->keep.pool_fd, 0, &m->pool);
+	r = m->device.backend->pool_open(m->device.dev, &m->layout, m->n_blocks,
+					 m->n_tails, engine->keep.pool_fd, 0, &m->pool);
 	if (r)
 		return fail(error, size, r,
 			    m->n_tails ? "cannot get the memory of [cache] "
@@ -311,7 +181,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 				       : "cannot get the memory of [cache] "
 					 "kv_cache_memory");
 	r = engine_keep_restore(&engine->keep, &engine->index, &model,
-				m->backend->pool_base(m->pool));
+				m->device.backend->pool_base(m->pool));
 	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
 }
 
@@ -368,7 +238,7 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 			error, size,
 			"[scheduler] max_num_batched_tokens is %u; this backend takes %u "
 			"rows at most",
-			caps.rows, m->props.max_rows);
+			caps.rows, m->device.props.max_rows);
 		return r;
 	}
 	if (r)
@@ -449,11 +319,11 @@ static int open_weights(struct engine *engine, struct engine_model *m,
 	engine_keep_take(&engine->keep, engine->fdstore);
 	m->file_known = stamp_file(gguf, &m->file);
 	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
-	weights_keep_begin(weights, engine->fdstore, m->backend, m->dev,
+	weights_keep_begin(weights, engine->fdstore, m->device.backend, m->device.dev,
 			   m->file_known ? &m->file : NULL, known ? fingerprint : NULL);
 	m->weights_kept = weights->filled;
-	r = llama_load(&m->llama, gguf, m->backend, m->dev, known ? fingerprint : NULL,
-		       &why);
+	r = llama_load(&m->llama, gguf, m->device.backend, m->device.dev,
+		       known ? fingerprint : NULL, &why);
 	if (!r)
 		r = weights_keep_end(weights, m->llama.fingerprint);
 	if (r)
@@ -468,7 +338,7 @@ static int load_parts(struct engine *engine, struct engine_model *m,
 {
 	int r;
 
-	r = open_device(engine, m, error, size);
+	r = engine_device_open(&m->device, engine->config, error, size);
 	if (!r)
 		r = open_weights(engine, m, gguf, weights, error, size);
 	if (r)
@@ -501,7 +371,6 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 	struct weights_keep weights = {0};
 	int r;
 
-	set_huge_pages(engine->config);
 	r = load_parts(engine, m, gguf, &weights, error, size);
 	weights_keep_close(&weights);
 	return r;
@@ -528,8 +397,8 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 			  "model %s ready on %s with %u threads: %zu MiB of weights%s, "
 			  "%u blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
 			  "blocks)",
-			  engine->info.name, engine->model->backend_name,
-			  engine->model->props.n_threads,
+			  engine->info.name, engine->model->device.name,
+			  engine->model->device.props.n_threads,
 			  engine->model->llama.weight_bytes >> 20,
 			  engine->model->weights_kept ? " (kept)" : "",
 			  engine->model->n_blocks, engine->info.block_tokens,
@@ -554,12 +423,11 @@ void engine_model_unload(struct engine *engine)
 	engine->have_index = engine->have_pool = false;
 	runner_deinit(&m->runner);
 	if (m->pool)
-		m->backend->pool_close(m->pool);
+		m->device.backend->pool_close(m->pool);
 	llama_unload(&m->llama);
 	chat_template_free(m->chat);
 	tokenizer_free(m->tokenizer);
-	if (m->dev)
-		m->backend->close(m->dev);
+	engine_device_close(&m->device);
 	free(m);
 	engine->model = NULL;
 }
@@ -570,8 +438,8 @@ int engine_model_worker_start(struct engine *engine)
 	int r;
 
 	r = worker_init(&engine->worker, "kvd-worker", engine_model_run, engine);
-	if (!r && m && CPU_COUNT(&m->worker_cpus))
-		r = worker_bind(&engine->worker, &m->worker_cpus);
+	if (!r && m && CPU_COUNT(&m->device.worker_cpus))
+		r = worker_bind(&engine->worker, &m->device.worker_cpus);
 	return r;
 }
 
@@ -588,11 +456,11 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 
 	if (!m)
 		return;
-	proto_set_string(stats->backend, sizeof(stats->backend), m->backend_name);
+	proto_set_string(stats->backend, sizeof(stats->backend), m->device.name);
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
 			 m->format_name);
 	stats->pool_bytes = pool_bytes(m);
 	stats->tail_bytes = tail_bytes(m);
 	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
-	stats->affinity_refused = m->affinity_refused;
+	stats->affinity_refused = m->device.affinity_refused;
 }
