@@ -167,9 +167,10 @@ void client_lost(struct kvc_client *c, enum client_state state)
 {
 	if (c->state == CLIENT_DEAD || c->state == CLIENT_GONE)
 		return;
-	c->slow = false;
-	if (c->state == CLIENT_OK)
+	/* the time that a slow one took is not that of the one which comes */
+	if (c->state == CLIENT_OK || c->slow)
 		c->lost_ns = clock_ns();
+	c->slow = false;
 	if (!c->reconnect) {
 		give_up(c);
 		return;
