@@ -264,10 +264,12 @@ int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		return PREFIX_ORPHAN;
 	found = prefix_find(index, chain, tokens, i, parent);
 	if (found != BLOCK_NONE) {
-		/* a fork shares it, and the other was first to publish it */
+		/* A fork shares it, and the other was first to publish it. While somebody copies
+		 * its rows it stays: one that went would look flushed. */
 		index->counters.duplicate_blocks += found != id;
 		if (found != id && block_pool_get(index->pool, id)->indexed &&
-		    !block_pool_get(index->pool, id)->pins)
+		    !block_pool_get(index->pool, id)->pins &&
+		    block_pool_get(index->pool, id)->refs == 1)
 			node_unlink(index, id);
 		*ret_id = found;
 		return PREFIX_EXISTS;
