@@ -51,15 +51,30 @@ static void encoder_unlink(struct encoder *encoder, struct session_ring *ring)
 	}
 }
 
-/* Another user's than the last one's, if there is one: so all take turns, and the oldest
- * of each comes first. */
-static struct session_ring *encoder_choose(const struct encoder *encoder)
+/* The rings of the user whose turn it was go behind those of all others, in order: so a user
+ * waits for one text of each other one. */
+static void encoder_pass(struct encoder *encoder, uid_t uid)
 {
-	for (struct session_ring *ring = encoder->waiting; ring;
-	     ring = ring->encoding.next)
-		if (ring->session->cred.uid != encoder->last_uid)
-			return ring;
-	return encoder->waiting;
+	struct session_ring *moved = NULL, **others = &encoder->waiting, **end = &moved;
+	struct session_ring *ring, *next;
+
+	encoder->waiting_tail = NULL;
+	for (ring = encoder->waiting; ring; ring = next) {
+		next = ring->encoding.next;
+		if (ring->session->cred.uid == uid) {
+			*end = ring;
+			end = &ring->encoding.next;
+		} else {
+			*others = ring;
+			others = &ring->encoding.next;
+			encoder->waiting_tail = ring;
+		}
+	}
+	*end = NULL;
+	*others = moved;
+	if (moved)
+		encoder->waiting_tail =
+			container_of(end, struct session_ring, encoding.next);
 }
 
 static void encoder_start(struct encoder *encoder)
@@ -69,7 +84,8 @@ static void encoder_start(struct encoder *encoder)
 
 	if (encoder->worker.busy || !encoder->waiting)
 		return;
-	ring = encoder_choose(encoder);
+	encoder_pass(encoder, encoder->last_uid);
+	ring = encoder->waiting;
 	encoder_unlink(encoder, ring);
 	encoder->ring = ring;
 	encoder->last_uid = ring->session->cred.uid;

@@ -51,7 +51,7 @@ struct encoder_result {
 
 /**
  * struct encoder - the thread and who waits for it
- * @waiting, @waiting_tail: rings, in order of arrival
+ * @waiting, @waiting_tail: rings, in the order in which their turns come
  * @ring: whose input is in work; NULL: none is, or nobody waits for it any more
  * @last_uid: whose turn it was
  * @sqe, @data, @result: the worker's while worker.busy

@@ -326,23 +326,55 @@ START_TEST(a_long_text_keeps_its_place)
 }
 END_TEST
 
+/* What is opened next is that user's. Return: the other end of its socket. */
+static int another_user(uid_t uid)
+{
+	struct session *last = session;
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
+	sessions_accept(&sessions, pair[0], false);
+	session = last->next;
+	session->cred.uid = uid;
+	return pair[1];
+}
+
 START_TEST(users_with_long_texts_take_turns)
 {
+	uid_t uid = session->cred.uid;
 	struct session_ring *first, *second, *other;
-	struct session *own = session;
-	int pair[2];
+	int sock;
 
 	first = ask_long(1);
 	second = ask_long(3);
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
-	sessions_accept(&sessions, pair[0], false);
-	session = own->next;
-	session->cred.uid = own->cred.uid + 1;
+	sock = another_user(uid + 1);
 	other = ask_long(5);
 	await(second, other);
 	ck_assert_uint_eq(posted(first), 2);
 	ck_assert_uint_eq(posted(other), 2);
-	close(pair[1]);
+	close(sock);
+}
+END_TEST
+
+/* However much two users ask for, a third one waits for one text of each. */
+START_TEST(a_third_user_gets_a_turn)
+{
+	uid_t uid = session->cred.uid;
+	struct session_ring *more[2], *last;
+	int sock[2];
+
+	ask_long(1);
+	more[0] = ask_long(3);
+	sock[0] = another_user(uid + 1);
+	ask_long(5);
+	more[1] = ask_long(7);
+	sock[1] = another_user(uid + 2);
+	last = ask_long(9);
+	await(more[0], last);
+	await(more[1], last);
+	ck_assert_uint_eq(posted(last), 2);
+	close(sock[0]);
+	close(sock[1]);
 }
 END_TEST
 
@@ -436,6 +468,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup_encoder, teardown_encoder);
 	tcase_add_test(tc, a_long_text_keeps_its_place);
 	tcase_add_test(tc, users_with_long_texts_take_turns);
+	tcase_add_test(tc, a_third_user_gets_a_turn);
 	tcase_add_test(tc, rings_close_with_long_texts);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
