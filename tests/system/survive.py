@@ -29,5 +29,6 @@ def gaps(got, ends):
 
 def report(what, nop, ends):
     waits = gaps(nop, ends)
+    assert waits, f"{len(ends)} ends, and a NOP waited through none of them"
     print(f"# {what}: daemon ended {len(ends)} times, {len(waits)} gaps of a NOP, "
           f"p50 {statistics.median(waits):.0f} ms, max {max(waits):.0f} ms")
