@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/memfd.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "ipc/region.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -76,10 +76,10 @@ static bool is_sealed(int fd, uint64_t *ret_size)
 
 static int make_file(const char *name, uint64_t size)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+	int fd = memfd_sealable(name), r;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (size > INT64_MAX || ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
 		r = size > INT64_MAX ? -EFBIG : -errno;

@@ -313,19 +313,20 @@ static int open_weights(struct engine *engine, struct engine_model *m,
 {
 	struct gguf_error why = {""};
 	uint8_t fingerprint[32];
-	bool known;
+	bool known, keep;
 	int r;
 
 	engine_keep_take(&engine->keep, engine->fdstore);
 	m->file_known = stamp_file(gguf, &m->file);
 	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
+	keep = m->file_known && engine->config->cpu.huge_pages != CONFIG_HUGE_PAGES_NEVER;
 	weights_keep_begin(weights, engine->fdstore, m->device.backend, m->device.dev,
-			   m->file_known ? &m->file : NULL, known ? fingerprint : NULL);
-	m->weights_kept = weights->filled;
+			   keep ? &m->file : NULL, known ? fingerprint : NULL);
 	r = llama_load(&m->llama, gguf, m->device.backend, m->device.dev,
 		       known ? fingerprint : NULL, &why);
 	if (!r)
 		r = weights_keep_end(weights, m->llama.fingerprint);
+	m->weights_kept = weights->filled;
 	if (r)
 		snprintf(error, size, "%s",
 			 *why.text ? why.text : "the model does not fit in memory");
@@ -372,6 +373,9 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 	int r;
 
 	r = load_parts(engine, m, gguf, &weights, error, size);
+	/* without its image the next start does not know the file's digest */
+	if (!r && engine->keep.map)
+		weights_keep_push(&weights);
 	weights_keep_close(&weights);
 	return r;
 }

@@ -4,13 +4,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/memfd.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ipc/region.h"
+
 #define WEIGHTS_MAGIC 0x0073746867696577 /* "weights" */
+
+/* How long the manager may take to let go of a file. */
+#define DROP_NS ((uint64_t)1000000000)
 
 #define SEALS (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -47,11 +51,13 @@ static bool is_marked(int fd, const struct weights_mark *want)
 	       memcmp(&mark, want, sizeof(mark)) == 0;
 }
 
+/* Others may be made next: both at once might not fit into the memory limit. */
 static void drop(struct fdstore *store, int fd)
 {
 	if (fd >= 0)
 		close(fd);
 	(void)fdstore_remove(store, FDSTORE_WEIGHTS);
+	(void)fdstore_barrier(store, DROP_NS);
 }
 
 void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
@@ -67,6 +73,7 @@ void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
 	known = file && backend->weights_begin && stamp_exe(&keep->mark.exe);
 	if (known) {
 		keep->mark.magic = WEIGHTS_MAGIC;
+		strncpy(keep->mark.version, KVD_VERSION, sizeof(keep->mark.version) - 1);
 		keep->mark.model = *file;
 	}
 	keep->fd = fdstore_take(store, FDSTORE_WEIGHTS);
@@ -78,9 +85,7 @@ void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
 	if (!keep->filled) {
 		if (keep->fd != -ENOENT)
 			drop(store, keep->fd);
-		keep->fd = known ? memfd_create(FDSTORE_WEIGHTS,
-						MFD_CLOEXEC | MFD_ALLOW_SEALING)
-				 : -1;
+		keep->fd = known ? memfd_sealable(FDSTORE_WEIGHTS) : -1;
 	}
 	if (keep->fd >= 0)
 		backend->weights_begin(dev, keep->fd, KV_WEIGHTS_ALIGN, keep->filled);
@@ -96,6 +101,11 @@ int weights_keep_end(struct weights_keep *keep, const uint8_t *fingerprint)
 	r = keep->backend->weights_end(keep->dev);
 	if (r < 0)
 		return r;
+	if (r > 0 && keep->filled) {
+		drop(keep->store, keep->fd);
+		keep->fd = -1;
+		keep->filled = false;
+	}
 	if (r > 0 || keep->filled)
 		return 0;
 	memcpy(mark->fingerprint, fingerprint, sizeof(mark->fingerprint));
@@ -105,13 +115,16 @@ int weights_keep_end(struct weights_keep *keep, const uint8_t *fingerprint)
 	return 0;
 }
 
+void weights_keep_push(struct weights_keep *keep)
+{
+	if (keep->sealed)
+		(void)fdstore_push(keep->store, FDSTORE_WEIGHTS, keep->fd);
+}
+
 void weights_keep_close(struct weights_keep *keep)
 {
-	if (keep->store && keep->fd >= 0) {
-		if (keep->sealed)
-			(void)fdstore_push(keep->store, FDSTORE_WEIGHTS, keep->fd);
+	if (keep->store && keep->fd >= 0)
 		close(keep->fd);
-	}
 	*keep = (struct weights_keep){.fd = -1};
 }
 

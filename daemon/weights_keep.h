@@ -16,8 +16,9 @@
  *
  *   weights_keep_begin()   before the first weight
  *   weights_keep_end()     after the last one
- *   weights_keep_close()   in any case; new ones go into the store. After the pool, which has
- *                          the first claim to a small store
+ *   weights_keep_push()    new ones go into the store: once all else of the start has gone
+ *                          well, and after the pool, which has the first claim to a small store
+ *   weights_keep_close()   in any case
  */
 #ifndef KVD_DAEMON_WEIGHTS_KEEP_H
 #define KVD_DAEMON_WEIGHTS_KEEP_H
@@ -32,11 +33,13 @@
 /**
  * struct weights_mark - the head of the file
  * @magic: WEIGHTS_MAGIC
+ * @version: of kvd, cut to what there is room for
  * @exe: the executable that packed them
  * @model: the file that they were read from; @fingerprint: of that file
  */
 struct weights_mark {
 	uint64_t magic;
+	char version[32];
 	struct image_file exe;
 	struct image_file model;
 	uint8_t fingerprint[32];
@@ -73,12 +76,17 @@ void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
  * weights_keep_end() - all weights are there
  * @fingerprint: [32] of the model's file
  *
+ * What came back and could not be used leaves the store.
+ *
  * Return: 0, also when they cannot be kept, which costs time at the next start; -ENOMEM: they
  * cannot be used.
  */
 int weights_keep_end(struct weights_keep *keep, const uint8_t *fingerprint);
 
-/* New weights that are complete go into the store; what lies there stays. Idempotent. */
+/* Into the store, if they are new and complete. */
+void weights_keep_push(struct weights_keep *keep);
+
+/* Idempotent; what lies in the store stays there. */
 void weights_keep_close(struct weights_keep *keep);
 
 /* What came back is of no use: there is no model. */

@@ -31,16 +31,19 @@ static int region_seals(enum region_kind kind)
 	return kind == REGION_D2C ? SEALS_SIZE | F_SEAL_FUTURE_WRITE : SEALS_SIZE;
 }
 
-static int region_create(enum region_kind kind)
+int memfd_sealable(const char *name)
 {
-	const char *name = kind == REGION_D2C ? "kvd-d2c" : "kvd-c2d";
-	int fd;
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 
-	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		/* Kernels before 6.3 do not know NOEXEC_SEAL. */
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	return fd < 0 ? -errno : fd;
+}
+
+static int region_create(enum region_kind kind)
+{
+	return memfd_sealable(kind == REGION_D2C ? "kvd-d2c" : "kvd-c2d");
 }
 
 int region_init(struct region *r, enum region_kind kind, size_t size)

@@ -53,6 +53,10 @@ struct region {
 		.fd = -1                                                                 \
 	}
 
+/* A memory file that can be sealed and, since Linux 6.3, not be run. Return: the descriptor or
+ * -errno. */
+int memfd_sealable(const char *name);
+
 /**
  * region_init() - daemon: create, size, map and seal, in the order that is safe
  * @kind: which side writes

@@ -257,8 +257,8 @@ struct kv_backend {
 	 * (a multiple of KV_WEIGHTS_ALIGN), so that a later process, in which this backend is
 	 * compiled from the same sources, has them by the same calls in the same order. filled:
 	 * they lie there, the file is sealed against writing, and no part's data is read; else
-	 * the file grows. What finds no room there, and all where the kernel has no huge pages
-	 * for files, lies in memory of the process. Both NULL: not offered.
+	 * the file grows. From where on it cannot, or the kernel gives no huge pages for it, all
+	 * lies in memory of the process. Both NULL: not offered.
 	 *
 	 * weights_end(): what lies in the file is read-only from now on. Return: 0: all does, and
 	 * the file can be sealed against writing; 1: not all; -ENOMEM.

@@ -7,19 +7,26 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Since Linux 6.1. */
+/* Since Linux 6.1 and 5.14. */
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+/* What huge pages for a file may take in all: a busy machine has taken seconds for a few. */
+#define COLLAPSE_NS ((uint64_t)20 * 1000000000)
 
 /* A file's chunk gets huge pages in steps: asking for them has a price of its own. */
 enum { HUGE = 2 << 20, CHUNK = 64 << 20, STEP = 8 << 20 };
 
 /**
  * struct memory_chunk - see memory.h
- * @used: bytes that pieces were cut from; @ready: that have huge pages, where they can be had
+ * @used: bytes that pieces were cut from; @ready: of a file, that have their pages
  * @file_off: where it lies in its file; 0: private memory
  * @n_refs: its pieces, the arena whose list it is in, the arena whose current one it is
  */
@@ -31,6 +38,14 @@ struct memory_chunk {
 	uint32_t n_refs;
 	bool filled;
 };
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
 
 static size_t round_huge(size_t size)
 {
@@ -127,6 +142,13 @@ void memory_unref(struct memory_chunk *chunk)
 	free(chunk);
 }
 
+/* What comes next is private memory. */
+static void leave_file(struct memory_arena *arena)
+{
+	arena->fd = -1;
+	arena->whole = false;
+}
+
 static void forget_chunks(struct memory_arena *arena)
 {
 	struct memory_chunk *chunk = arena->chunks;
@@ -149,13 +171,21 @@ void memory_arena_deinit(struct memory_arena *arena)
 
 /*
  * Huge pages for part of a file's mapping: it gets them in the place of small ones only, of
- * which there has to be one. Return: whether the kernel knows of such a thing.
+ * which there has to be one. Small ones that stayed would stay in the kept file as well, and
+ * cost more at each step than packing does at a start.
  */
 static bool collapse(uint8_t *mem, size_t size)
 {
 	for (size_t at = 0; at < size; at += HUGE)
 		*(volatile uint8_t *)(mem + at) = 0;
-	return madvise(mem, size, MADV_COLLAPSE) == 0 || errno != EINVAL;
+	/* the second time for what was in use just then */
+	return !madvise(mem, size, MADV_COLLAPSE) || !madvise(mem, size, MADV_COLLAPSE);
+}
+
+/* A page that the memory lost is told by this, and not by SIGBUS at some step. */
+static bool populate(uint8_t *mem, size_t size)
+{
+	return !madvise(mem, size, MADV_POPULATE_READ) || errno == EINVAL;
 }
 
 /* A chunk of the file with huge pages nowhere yet, or with what lies there. */
@@ -189,7 +219,6 @@ static struct memory_chunk *chunk_of_file(struct memory_arena *arena, size_t siz
 	chunk->size = size;
 	chunk->file_off = arena->next;
 	chunk->filled = arena->filled;
-	chunk->ready = arena->filled ? size : 0;
 	arena->next = end;
 	return chunk;
 }
@@ -207,8 +236,7 @@ static struct memory_chunk *chunk_new(struct memory_arena *arena, size_t size)
 			chunk->n_refs = 2;
 			return chunk;
 		}
-		arena->fd = -1;
-		arena->whole = false;
+		leave_file(arena);
 	}
 	chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
@@ -218,14 +246,42 @@ static struct memory_chunk *chunk_new(struct memory_arena *arena, size_t size)
 		free(chunk);
 		return NULL;
 	}
-	chunk->size = chunk->ready = size;
+	chunk->size = size;
 	chunk->n_refs = 1;
 	return chunk;
 }
 
+/* The pages of a chunk's next @size bytes. */
+static bool chunk_ready(struct memory_arena *arena, struct memory_chunk *chunk,
+			size_t size)
+{
+	size_t end = round_huge(chunk->used + size);
+
+	if (!chunk->file_off)
+		return true;
+	if (chunk->filled) {
+		if (chunk->ready < end &&
+		    !populate(chunk->mem + chunk->ready, end - chunk->ready))
+			return false;
+		chunk->ready = chunk->ready < end ? end : chunk->ready;
+		return true;
+	}
+	while (chunk->ready < end) {
+		size_t len = chunk->size - chunk->ready;
+
+		if (len > STEP)
+			len = STEP;
+		if (now_ns() > arena->deadline_ns ||
+		    !collapse(chunk->mem + chunk->ready, len))
+			return false;
+		chunk->ready += len;
+	}
+	return true;
+}
+
 void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool filled)
 {
-	struct memory_chunk *probe = NULL;
+	struct memory_chunk *probe;
 	struct stat st;
 
 	forget_chunks(arena);
@@ -233,15 +289,20 @@ void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool fil
 	if (off == 0 || off % HUGE || fstat(fd, &st) < 0)
 		return;
 	*arena = (struct memory_arena){
-		.fd = fd, .next = off, .filled = filled, .size = (uint64_t)st.st_size};
-	/* Small pages would cost more at each step than packing does at a start. */
-	if (!filled) {
-		probe = chunk_of_file(arena, HUGE);
-		arena->next = off;
-	}
-	arena->whole = filled || (probe && collapse(probe->mem, HUGE));
-	if (!arena->whole)
-		arena->fd = -1;
+		.fd = fd,
+		.next = off,
+		.size = (uint64_t)st.st_size,
+		.deadline_ns = now_ns() + COLLAPSE_NS,
+		.filled = filled,
+		.whole = true,
+	};
+	if (filled)
+		return;
+	/* Before anything lies in it: it stays empty where there is no such thing. */
+	probe = chunk_of_file(arena, HUGE);
+	arena->next = off;
+	if (!probe || !collapse(probe->mem, HUGE))
+		leave_file(arena);
 	if (probe) {
 		munmap(probe->mem, probe->size);
 		free(probe);
@@ -252,7 +313,7 @@ int memory_arena_freeze(struct memory_arena *arena)
 {
 	int r = arena->whole ? 0 : 1;
 
-	for (struct memory_chunk *c = arena->chunks; c; c = c->next) {
+	for (struct memory_chunk *c = arena->chunks; c && arena->whole; c = c->next) {
 		size_t used = round_huge(c->used);
 
 		if (c->filled)
@@ -269,37 +330,44 @@ int memory_arena_freeze(struct memory_arena *arena)
 	return r;
 }
 
+/* A chunk with room for a piece of that size, which has a reference of its own. What would
+ * leave much of a chunk unused gets one that it fills. */
+static struct memory_chunk *chunk_for(struct memory_arena *arena, size_t size)
+{
+	struct memory_chunk *chunk = arena->current;
+
+	if (!chunk || size > chunk->size - chunk->used) {
+		chunk = chunk_new(arena, size < CHUNK / 4 ? CHUNK : size);
+		if (!chunk || size >= CHUNK / 4)
+			return chunk;
+		memory_unref(arena->current);
+		arena->current = chunk;
+	}
+	chunk->n_refs++;
+	return chunk;
+}
+
 void *memory_cut(struct memory_arena *arena, size_t size, struct memory_chunk **ret_chunk,
 		 bool *ret_filled)
 {
-	struct memory_chunk *chunk = arena->current;
+	struct memory_chunk *chunk;
 	void *mem;
 
 	if (size == 0 || size > SIZE_MAX / 2)
 		return NULL;
 	size = (size + 63) / 64 * 64;
-	if (!chunk || size > chunk->size - chunk->used) {
-		/* What would leave much of a chunk unused gets one that it fills. */
-		chunk = chunk_new(arena, size < CHUNK / 4 ? CHUNK : size);
-		if (!chunk)
-			return NULL;
-		if (size < CHUNK / 4) {
-			memory_unref(arena->current);
-			arena->current = chunk;
-		}
+	chunk = chunk_for(arena, size);
+	if (chunk && !chunk_ready(arena, chunk, size)) {
+		leave_file(arena);
+		memory_unref(chunk);
+		memory_unref(arena->current);
+		arena->current = NULL;
+		chunk = chunk_for(arena, size);
 	}
-	if (chunk == arena->current)
-		chunk->n_refs++;
+	if (!chunk)
+		return NULL;
 	mem = chunk->mem + chunk->used;
 	chunk->used += size;
-	while (chunk->ready < chunk->used) {
-		size_t len = chunk->size - chunk->ready;
-
-		if (len > STEP)
-			len = STEP;
-		(void)collapse(chunk->mem + chunk->ready, len);
-		chunk->ready += len;
-	}
 	*ret_chunk = chunk;
 	*ret_filled = chunk->filled;
 	return mem;

@@ -27,6 +27,7 @@ struct memory_chunk;
  * @fd: of the file, borrowed; -1: private memory
  * @next: where in the file the next chunk begins
  * @size: of a filled file
+ * @deadline_ns: by which another one has its huge pages
  * @filled: what is cut lies in the file already
  * @whole: so far all that was cut lies in the file
  *
@@ -35,7 +36,7 @@ struct memory_chunk;
 struct memory_arena {
 	struct memory_chunk *current, *chunks;
 	int fd;
-	uint64_t next, size;
+	uint64_t next, size, deadline_ns;
 	bool filled, whole;
 };
 
@@ -50,8 +51,9 @@ void memory_arena_deinit(struct memory_arena *arena);
  * @off: where the first chunk begins, a multiple of 2 MiB
  * @filled: the file comes from an arena that was used alike
  *
- * Where the kernel has no huge pages for files (before Linux 6.1, or they are forbidden), and
- * where the file cannot grow, pieces are cut from private memory.
+ * From where on the kernel gives no huge pages for a file that is not filled (before Linux 6.1,
+ * where they are forbidden, or in 20 seconds), the file cannot grow, or a page of a filled one is
+ * lost, pieces are cut from private memory.
  */
 void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool filled);
 
