@@ -201,12 +201,12 @@ int kvc_detokenize(struct kvc_client *c, const uint32_t *tokens, size_t n, uint3
 	return rc == -ENOBUFS && usage.detail ? (int)usage.detail : rc;
 }
 
-int kvc_prefix_find(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
-		    uint64_t *ret_id, uint32_t *ret_n_tokens)
+int kvc_prefix_lookup(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
+		      uint64_t *ret_id, uint32_t *ret_n_tokens)
 {
 	struct kvd_cqe_usage usage = {0};
 	struct kvc_sqe sqe = {
-		.opcode = KVD_OP_FIND,
+		.opcode = KVD_OP_PREFIX_LOOKUP,
 		.flags = (uint8_t)flags,
 		.input = *input,
 	};
@@ -385,9 +385,9 @@ static int run_stream(struct kvc_ring *r, struct collector *k)
 	return fail;
 }
 
-int kvc_run(struct kvc_client *c, const struct kvc_input *input,
-	    const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
-	    struct kvc_result *ret_result)
+int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
+		       const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
+		       struct kvc_result *ret_result)
 {
 	struct collector k = {.fn = fn, .userdata = userdata};
 	struct kvc_sqe sqe = {0};
@@ -441,7 +441,7 @@ int kvc_generate_stream(struct kvc_client *c, const char *prompt,
 {
 	struct kvc_input in = kvc_text(prompt, strlen(prompt));
 
-	return kvc_run(c, &in, opts, fn, userdata, ret_result);
+	return kvc_generate_input(c, &in, opts, fn, userdata, ret_result);
 }
 
 int kvc_generate(struct kvc_client *c, const char *prompt,
@@ -456,7 +456,7 @@ int kvc_chat_stream(struct kvc_client *c, const struct kvc_message *messages, si
 {
 	struct kvc_input in = kvc_messages(messages, n);
 
-	return kvc_run(c, &in, opts, fn, userdata, ret_result);
+	return kvc_generate_input(c, &in, opts, fn, userdata, ret_result);
 }
 
 int kvc_chat(struct kvc_client *c, const struct kvc_message *messages, size_t n,

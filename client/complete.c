@@ -39,7 +39,7 @@
  * The alternatives behind the scores of @n tokens. Return: 0; -ENOBUFS: the caller has
  * no room for all of them.
  */
-static int copy_top(struct kvc_ring *r, struct request *q, size_t n)
+static int copy_top(struct kvc_ring *r, struct kvc_request *q, size_t n)
 {
 	bool all = q->top.top == KVD_TOP_ALL;
 	const uint8_t *out = r->ring.out + q->out_off + 8 * n;
@@ -59,7 +59,7 @@ static int copy_top(struct kvc_ring *r, struct request *q, size_t n)
 }
 
 /* Copy what the daemon wrote for @q to where the caller wants it. Return: 0, -ENOBUFS. */
-static int copy_output(struct kvc_ring *r, struct request *q, int32_t res)
+static int copy_output(struct kvc_ring *r, struct kvc_request *q, int32_t res)
 {
 	const uint8_t *out = r->ring.out + q->out_off;
 	size_t n = (size_t)res;
@@ -87,7 +87,7 @@ static int copy_output(struct kvc_ring *r, struct request *q, int32_t res)
 enum taken { TAKEN_GIVE, TAKEN_DROP, TAKEN_BAD };
 
 /* r->cqe is @q's final one. */
-static void accept_final(struct kvc_ring *r, struct request *q)
+static void accept_final(struct kvc_ring *r, struct kvc_request *q)
 {
 	struct kvd_cqe *cqe = &r->cqe;
 	bool late = q->replay && cqe->res >= 0; /* ends before it was where it had been */
@@ -107,7 +107,7 @@ static enum taken accept_cqe(struct kvc_ring *r)
 {
 	uint64_t wire = r->cqe.user_data;
 	uint32_t i = (uint32_t)wire;
-	struct request *q;
+	struct kvc_request *q;
 
 	if (wire == WIRE_NOBODY && r->n_cancels) {
 		r->n_cancels--;
@@ -140,7 +140,7 @@ static enum taken accept_cqe(struct kvc_ring *r)
 /* Give out a request that was ended on this side. */
 static void take_ended(struct kvc_ring *r)
 {
-	struct request *q = &r->reqs[r->ended_head - 1];
+	struct kvc_request *q = &r->reqs[r->ended_head - 1];
 
 	r->ended_head = q->next;
 	if (!r->ended_head)

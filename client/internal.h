@@ -134,7 +134,7 @@ struct progress {
 };
 
 /**
- * struct request - one in flight
+ * struct kvc_request - one in flight
  * @wire:   as it was submitted, to be submitted again; user_data is @serial << 32 | index,
  *          so that a stray CQE is noticed
  * @top:    SCORE: copy of what was asked for; top.top 0: nothing
@@ -152,7 +152,7 @@ struct progress {
  * @resent: to another daemon than the first
  * @doomed: its answer is another one now: swallow it, then end with @res
  */
-struct request {
+struct kvc_request {
 	uint64_t user_data;
 	uint32_t serial;
 	uint32_t next;
@@ -245,7 +245,7 @@ struct kvc_ring {
 	struct kvc_sqe *sqes;
 	uint32_t sqe_head;
 	uint32_t sqe_tail;
-	struct request *reqs;
+	struct kvc_request *reqs;
 	uint32_t n_reqs;
 	uint32_t free_req;
 	uint32_t ended_head;
@@ -428,12 +428,12 @@ int ring_reopen(struct kvc_ring *r);
 void ring_pump(struct kvc_ring *r);
 /* @q's final CQE, r->cqe, says that a limit refused it. Return: true if it will be submitted
  * once more, because what had run before the restart may run after it. */
-bool ring_refused(struct kvc_ring *r, struct request *q);
+bool ring_refused(struct kvc_ring *r, struct kvc_request *q);
 /* The event loop has seen that something held back may be let go. */
 void ring_clear_alarm(struct kvc_ring *r);
 /* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.
  * Return: false if nothing of it remains. */
-bool ring_progress(struct kvc_ring *r, struct request *q);
+bool ring_progress(struct kvc_ring *r, struct kvc_request *q);
 
 /* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
 uint64_t input_bytes(const struct kvc_sqe *sqe);
@@ -441,8 +441,8 @@ uint64_t input_bytes(const struct kvc_sqe *sqe);
 uint64_t output_bytes(const struct kvc_sqe *sqe);
 
 /* ring.c: the request has ended; free what it held. */
-void request_release(struct kvc_ring *r, struct request *q);
+void request_release(struct kvc_ring *r, struct kvc_request *q);
 /* End it from this side with @res; a CQE will be given out. */
-void request_end(struct kvc_ring *r, struct request *q, int res);
+void request_end(struct kvc_ring *r, struct kvc_request *q, int res);
 
 #endif

@@ -84,7 +84,7 @@ static void cancel_wire(struct kvc_ring *r, uint64_t wire)
 	r->n_cancels++;
 }
 
-static void doom(struct kvc_ring *r, struct request *q)
+static void doom(struct kvc_ring *r, struct kvc_request *q)
 {
 	q->replay = false;
 	q->doomed = true;
@@ -93,7 +93,7 @@ static void doom(struct kvc_ring *r, struct request *q)
 }
 
 /* Take out of r->cqe what was given out before. Return: false if nothing remains. */
-static bool skip_given(struct kvc_ring *r, struct request *q)
+static bool skip_given(struct kvc_ring *r, struct kvc_request *q)
 {
 	struct kvd_cqe_token *t = &r->cqe.u.token;
 	struct progress *g = &q->given, *a = &q->again;
@@ -134,7 +134,7 @@ static bool skip_given(struct kvc_ring *r, struct request *q)
 	return t->n_bytes > 0;
 }
 
-bool ring_progress(struct kvc_ring *r, struct request *q)
+bool ring_progress(struct kvc_ring *r, struct kvc_request *q)
 {
 	const struct kvd_cqe_token *t = &r->cqe.u.token;
 	uint8_t i;
@@ -158,10 +158,10 @@ bool ring_progress(struct kvc_ring *r, struct request *q)
 }
 
 /* A CANCEL and what it names end here: the work died with the daemon. */
-static void settle_cancel(struct kvc_ring *r, struct request *cancel)
+static void settle_cancel(struct kvc_ring *r, struct kvc_request *cancel)
 {
 	uint32_t i = (uint32_t)cancel->wire.arg;
-	struct request *q = i < r->n_reqs ? &r->reqs[i] : NULL;
+	struct kvc_request *q = i < r->n_reqs ? &r->reqs[i] : NULL;
 	bool found = q && q->used && !q->ended && q->opcode != KVD_OP_CANCEL &&
 		     q->serial == (uint32_t)(cancel->wire.arg >> 32);
 
@@ -170,20 +170,20 @@ static void settle_cancel(struct kvc_ring *r, struct request *cancel)
 	request_end(r, cancel, found ? 1 : -ENOENT);
 }
 
-static void add_cost(struct request *q, unsigned cost)
+static void add_cost(struct kvc_request *q, unsigned cost)
 {
 	q->n_lost =
 		(uint8_t)(q->n_lost + cost > MAX_LOST ? MAX_LOST + 1 : q->n_lost + cost);
 }
 
 /* Is it held back when it is submitted again? A NOP harms nobody. */
-static bool is_suspect(const struct request *q)
+static bool is_suspect(const struct kvc_request *q)
 {
 	return q->n_lives >= QUICK_LOST && q->opcode != KVD_OP_NOP;
 }
 
 /* It was submitted @lived_ns or less before the daemon died. */
-static void count_loss(struct request *q, uint64_t lived_ns)
+static void count_loss(struct kvc_request *q, uint64_t lived_ns)
 {
 	add_cost(q, lived_ns < SOON_NS ? LOST_SOON
 		    : is_suspect(q)    ? LOST_HELD
@@ -196,7 +196,7 @@ static void count_loss(struct request *q, uint64_t lived_ns)
 }
 
 /* @pause and up to half of it more, another one for each request and time. */
-static uint64_t spread(const struct request *q, uint64_t pause)
+static uint64_t spread(const struct kvc_request *q, uint64_t pause)
 {
 	uint64_t n = (uint64_t)q->n_lives + q->n_refused;
 
@@ -206,7 +206,7 @@ static uint64_t spread(const struct request *q, uint64_t pause)
 }
 
 /* Until when it has to wait; 0: not at all. */
-static uint64_t hold_until(const struct kvc_ring *r, const struct request *q,
+static uint64_t hold_until(const struct kvc_ring *r, const struct kvc_request *q,
 			   uint64_t now)
 {
 	unsigned n;
@@ -221,7 +221,7 @@ static uint64_t hold_until(const struct kvc_ring *r, const struct request *q,
  * May it be submitted again? @same: the model, and the input is there. Return: 0, or with
  * what to end it.
  */
-static int judge(struct request *q, bool same, uint64_t now)
+static int judge(struct kvc_request *q, bool same, uint64_t now)
 {
 	if (q->doomed || q->n_lost > MAX_LOST)
 		return KVD_E_RESTARTED;
@@ -245,7 +245,7 @@ static int judge(struct request *q, bool same, uint64_t now)
 
 /* Its input into the arena of the new ring, and the time that is left. */
 static void carry_over(struct kvc_ring *r, const struct ring_client *from,
-		       struct request *q)
+		       struct kvc_request *q)
 {
 	if (q->in_len)
 		memcpy(r->ring.in + q->in_off, from->in + q->in_off, q->in_len);
@@ -255,7 +255,7 @@ static void carry_over(struct kvc_ring *r, const struct ring_client *from,
 }
 
 /* To be submitted when there is room. Only now is known what time is left. */
-static void enqueue(struct kvc_ring *r, struct request *q, uint64_t now)
+static void enqueue(struct kvc_ring *r, struct kvc_request *q, uint64_t now)
 {
 	uint32_t ms;
 
@@ -315,7 +315,7 @@ static void release_held(struct kvc_ring *r, bool all)
 	uint32_t i;
 
 	for (i = 0; i < r->n_reqs; i++) {
-		struct request *q = &r->reqs[i];
+		struct kvc_request *q = &r->reqs[i];
 		uint64_t until = q->hold_ns;
 
 		if (!q->used || !q->held)
@@ -341,7 +341,7 @@ static void release_held(struct kvc_ring *r, bool all)
 void ring_pump(struct kvc_ring *r)
 {
 	bool sent = false;
-	struct request *q;
+	struct kvc_request *q;
 
 	/* A dead daemon would take nothing, but it would count as lost. */
 	if (ring_stale(r))
@@ -365,7 +365,7 @@ void ring_pump(struct kvc_ring *r)
 }
 
 /* Has the caller a CANCEL under way that names it? */
-static bool is_cancelled(const struct kvc_ring *r, const struct request *q)
+static bool is_cancelled(const struct kvc_ring *r, const struct kvc_request *q)
 {
 	uint32_t i;
 
@@ -377,7 +377,7 @@ static bool is_cancelled(const struct kvc_ring *r, const struct request *q)
 	return false;
 }
 
-bool ring_refused(struct kvc_ring *r, struct request *q)
+bool ring_refused(struct kvc_ring *r, struct kvc_request *q)
 {
 	bool begun = q->replay ? q->again.n_tokens || q->again.n_bytes : q->shown;
 	unsigned n = q->n_refused;
@@ -410,7 +410,7 @@ static void submit_again(struct kvc_ring *r, const struct ring_client *from, boo
 		    r->reqs[i].opcode == KVD_OP_CANCEL)
 			settle_cancel(r, &r->reqs[i]);
 	for (i = 0; i < r->n_reqs; i++) {
-		struct request *q = &r->reqs[i];
+		struct kvc_request *q = &r->reqs[i];
 
 		if (!q->used || q->ended)
 			continue;

@@ -230,7 +230,7 @@ void kvc_ring_close(struct kvc_ring *r)
 		client_unlock(c);
 }
 
-void request_release(struct kvc_ring *r, struct request *q)
+void request_release(struct kvc_ring *r, struct kvc_request *q)
 {
 	assert(q->used);
 	if (q->in_len)
@@ -247,7 +247,7 @@ void request_release(struct kvc_ring *r, struct request *q)
 	r->in_flight--;
 }
 
-void request_end(struct kvc_ring *r, struct request *q, int res)
+void request_end(struct kvc_ring *r, struct kvc_request *q, int res)
 {
 	uint32_t id = (uint32_t)(q - r->reqs) + 1;
 

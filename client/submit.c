@@ -205,7 +205,7 @@ static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 {
 	uint64_t wire = WIRE_NOBODY;
 	uint32_t i, newest = 0;
-	const struct request *q;
+	const struct kvc_request *q;
 
 	for (i = 0; i < r->n_reqs; i++) {
 		q = &r->reqs[i];
@@ -226,7 +226,7 @@ static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 }
 
 /* Room for, and a copy of, everything that @sqe names. Return: 0, -errno. */
-static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request *q,
+static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct kvc_request *q,
 		   struct kvd_sqe *wire)
 {
 	uint64_t params = 0, data, total, out = output_bytes(sqe);
@@ -278,9 +278,9 @@ static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct request
 	return 0;
 }
 
-static struct request *request_begin(struct kvc_ring *r, const struct kvc_sqe *sqe)
+static struct kvc_request *request_begin(struct kvc_ring *r, const struct kvc_sqe *sqe)
 {
-	struct request *q = &r->reqs[r->free_req - 1];
+	struct kvc_request *q = &r->reqs[r->free_req - 1];
 
 	r->free_req = q->next;
 	r->in_flight++;
@@ -317,7 +317,7 @@ static bool parent_lost(const struct kvc_ring *r, uint64_t wire)
 }
 
 /* Does a CANCEL name what is held back, so that no daemon knows of it? NULL: no. */
-static struct request *find_held(struct kvc_ring *r, const struct kvd_sqe *wire)
+static struct kvc_request *find_held(struct kvc_ring *r, const struct kvd_sqe *wire)
 {
 	uint32_t i = (uint32_t)wire->arg;
 
@@ -335,7 +335,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		.flags = sqe->flags,
 		.input = (uint16_t)sqe->input.kind,
 	};
-	struct request *q, *held;
+	struct kvc_request *q, *held;
 	bool lost;
 	int rc = 0;
 

@@ -15,8 +15,8 @@
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "daemon/notify.h"
-#include "daemon/ring_watch.h"
 #include "daemon/sandbox.h"
+#include "daemon/serve/ring_watch.h"
 #include "ipc/base.h"
 #include "ipc/fdpass.h"
 

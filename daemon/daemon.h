@@ -16,11 +16,11 @@
  */
 
 #include "daemon/config.h"
-#include "daemon/engine.h"
+#include "daemon/engine/engine.h"
 #include "daemon/fdstore.h"
 #include "daemon/listener.h"
 #include "daemon/loop.h"
-#include "daemon/session.h"
+#include "daemon/serve/session.h"
 
 /* Lines are wrong; files that may be all right could not be read. */
 enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };

@@ -7,8 +7,8 @@
  * on the names of daemon/listener.h, whose sockets it leaves alone. Does not know what the
  * descriptors mean, and logs nothing.
  *
- *   "kvpool", "kvimage"        block pool and its image (daemon/engine_keep.c)
- *   "kvweights"                packed weights (daemon/weights_keep.c)
+ *   "kvpool", "kvimage"        block pool and its image (daemon/engine/engine_keep.c)
+ *   "kvweights"                packed weights (daemon/engine/weights_keep.c)
  *   "client-N", "admin-N"      kept connections
  *
  *   start:  fdstore_init()     everything that came back but the listening sockets

@@ -105,7 +105,7 @@ static int parse_number(const char *text, bool size, uint64_t max, uint64_t *ret
 
 /* A head count is one number, or one for each layer, which must agree. */
 static int read_heads(const struct gguf *gguf, const char *key, uint32_t *ret,
-		      struct gguf_error *why)
+		      struct load_error *why)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
 
@@ -127,7 +127,7 @@ static int read_model(struct question *q)
 	struct gguf_str arch = {0}, name = {0};
 	char text[sizeof(q->name)];
 	uint32_t width = 0, context = 0;
-	struct gguf_error why = {""};
+	struct load_error why = {""};
 	struct gguf *gguf;
 	char key[128];
 	int r;

@@ -45,10 +45,10 @@ static const struct {
 			 .takes = TAKES_PARAMS | TAKES_ARG,
 			 .inputs = KIND(KVD_INPUT_NONE) | KIND(KVD_INPUT_TOKENS) |
 				   KIND(KVD_INPUT_TEXT)},
-	[KVD_OP_FIND] = {.known = true,
-			 .sqe_flags = KVD_SQE_NO_SPECIAL | KVD_SQE_NO_BOS,
-			 .inputs = KIND(KVD_INPUT_TOKENS) | KIND(KVD_INPUT_TEXT) |
-				   KIND(KVD_INPUT_CHAT)},
+	[KVD_OP_PREFIX_LOOKUP] = {.known = true,
+				  .sqe_flags = KVD_SQE_NO_SPECIAL | KVD_SQE_NO_BOS,
+				  .inputs = KIND(KVD_INPUT_TOKENS) |
+					    KIND(KVD_INPUT_TEXT) | KIND(KVD_INPUT_CHAT)},
 	[KVD_OP_CANCEL] = {.known = true, .takes = TAKES_ARG},
 };
 

@@ -283,7 +283,7 @@ struct kvc_piece {
 typedef int (*kvc_piece_fn)(void *userdata, const struct kvc_piece *piece);
 
 /**
- * kvc_run() - generate from any input; the calls below are short forms of it
+ * kvc_generate_input() - generate from any input; the calls below are short forms of it
  * @client:     connection
  * @input:      prompt
  * @opts:       NULL for defaults
@@ -294,9 +294,9 @@ typedef int (*kvc_piece_fn)(void *userdata, const struct kvc_piece *piece);
  *
  * Return: 0; -ECANCELED when @fn ended it; else the error.
  */
-KVC_API int kvc_run(struct kvc_client *client, const struct kvc_input *input,
-		    const struct kvc_gen_opts *opts, kvc_piece_fn fn, void *userdata,
-		    struct kvc_result *ret_result);
+KVC_API int kvc_generate_input(struct kvc_client *client, const struct kvc_input *input,
+			       const struct kvc_gen_opts *opts, kvc_piece_fn fn,
+			       void *userdata, struct kvc_result *ret_result);
 
 /* Continue a text. */
 KVC_API int kvc_generate(struct kvc_client *client, const char *prompt,
@@ -427,19 +427,19 @@ KVC_API int kvc_cache_list(struct kvc_client *client,
 			   struct kvd_prefix_info *ret_prefixes, size_t cap);
 
 /**
- * kvc_prefix_find() - how much of a prompt is cached
+ * kvc_prefix_lookup() - how much of a prompt is cached
  * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
  * @ret_id: names the prefix that was found; 0 if none was
  * @ret_n_tokens: tokens of the prompt; may be NULL
  *
  * Return: leading tokens of the prompt that are cached, whole blocks of them.
  */
-KVC_API int kvc_prefix_find(struct kvc_client *client, const struct kvc_input *input,
-			    uint32_t flags, uint64_t *ret_id, uint32_t *ret_n_tokens);
+KVC_API int kvc_prefix_lookup(struct kvc_client *client, const struct kvc_input *input,
+			      uint32_t flags, uint64_t *ret_id, uint32_t *ret_n_tokens);
 
 /**
  * kvc_prefix_control() - pin, unpin or flush one prefix; see struct kvd_msg_prefix
- * @id: from kvc_prefix_find() or kvc_cache_list()
+ * @id: from kvc_prefix_lookup() or kvc_cache_list()
  * @action: KVD_PREFIX_PIN, KVD_PREFIX_UNPIN, KVD_PREFIX_FLUSH
  * @flags: KVD_PREFIX_PUBLIC, KVD_PREFIX_TREE
  * @ret_counts: of a flush; may be NULL

@@ -204,8 +204,8 @@ static int ask_one(const struct kvctl *ctl, struct kvc_client *client,
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	struct kvc_result result = {0};
-	int r = kvc_run(client, input, &gen->opts, ctl->json ? NULL : show_piece,
-			&terminal, &result);
+	int r = kvc_generate_input(client, input, &gen->opts,
+				   ctl->json ? NULL : show_piece, &terminal, &result);
 
 	if (!ctl->json && result.n_tokens)
 		putchar('\n');

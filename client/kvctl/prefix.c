@@ -136,7 +136,7 @@ static int read_prefix(struct kvc_client *client, const struct prefix_args *args
 static int find(struct kvc_client *client, struct prefix *prefix)
 {
 	struct kvc_input input = kvc_tokens(prefix->ids, prefix->n);
-	int n = kvc_prefix_find(client, &input, 0, &prefix->id, NULL);
+	int n = kvc_prefix_lookup(client, &input, 0, &prefix->id, NULL);
 
 	if (n < 0)
 		return n;
@@ -194,7 +194,7 @@ static int compute(struct kvc_client *client, struct prefix *prefix)
 	int r;
 
 	opts.max_tokens = 1;
-	r = kvc_run(client, &input, &opts, NULL, NULL, NULL);
+	r = kvc_generate_input(client, &input, &opts, NULL, NULL, NULL);
 	return r < 0 ? r : find(client, prefix);
 }
 

@@ -11,7 +11,7 @@ struct chat_template {
 	const struct tokenizer *tok;
 	enum family family;
 	int refusal; /* condition, where the family is none */
-	struct gguf_error why;
+	struct load_error why;
 	int32_t im_start, im_end;
 	char *system; /* default system message or NULL */
 	size_t system_len;
@@ -80,7 +80,7 @@ static bool has_chatml_markers(struct chat_template *chat)
 }
 
 static int recognize(struct chat_template *chat, const struct gguf *gguf,
-		     struct gguf_error *err)
+		     struct load_error *err)
 {
 	struct gguf_str source = {"", 0};
 	int r;
@@ -107,7 +107,7 @@ static int recognize(struct chat_template *chat, const struct gguf *gguf,
 }
 
 static int override_family(struct chat_template *chat, const struct gguf *gguf,
-			   const char *name, struct gguf_error *err)
+			   const char *name, struct load_error *err)
 {
 	struct gguf_str source = {"", 0};
 	int r;
@@ -132,7 +132,7 @@ static int override_family(struct chat_template *chat, const struct gguf *gguf,
 
 int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
 		      const struct tokenizer *tok, const char *override,
-		      struct gguf_error *err)
+		      struct load_error *err)
 {
 	struct chat_template *chat = calloc(1, sizeof(*chat));
 	int r;

@@ -31,7 +31,7 @@
 
 #define CHAT_MAX_ROLE 32 /* bytes */
 
-/* Conditions, with text in struct gguf_error where one is taken. */
+/* Conditions, with text in struct load_error where one is taken. */
 enum {
 	CHAT_NO_TEMPLATE = 1, /* the model file has none and none is configured */
 	CHAT_UNKNOWN_TEMPLATE = 2,
@@ -62,7 +62,7 @@ struct chat_template;
  */
 int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
 		      const struct tokenizer *tok, const char *override,
-		      struct gguf_error *err);
+		      struct load_error *err);
 void chat_template_free(struct chat_template *chat);
 
 /* "chatml", "plain", or "none" where chat requests are refused. */

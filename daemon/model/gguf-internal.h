@@ -27,13 +27,13 @@ struct gguf {
 
 /* Checks the whole image and fills the indexes. Return: as gguf_open(). What was
  * allocated stays with @gguf also on failure. */
-int gguf_parse(struct gguf *gguf, struct gguf_error *err);
+int gguf_parse(struct gguf *gguf, struct load_error *err);
 
 /* Order of the indexes: bytes, then length. */
 int gguf_str_cmp(struct gguf_str a, struct gguf_str b);
 int gguf_kv_cmp(const void *a, const void *b);
 
-int gguf_vfail(struct gguf_error *err, const char *name, int code, const char *fmt,
+int gguf_vfail(struct load_error *err, const char *name, int code, const char *fmt,
 	       va_list ap) __attribute__((format(printf, 4, 0)));
 
 #endif

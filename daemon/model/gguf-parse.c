@@ -18,7 +18,7 @@ struct cursor {
 	const struct gguf *gguf;
 	const uint8_t *pos;
 	const uint8_t *end;
-	struct gguf_error *err;
+	struct load_error *err;
 };
 
 static int cursor_fail(const struct cursor *cur, int code, const char *fmt, ...)
@@ -424,7 +424,7 @@ out:
 	return r;
 }
 
-int gguf_parse(struct gguf *gguf, struct gguf_error *err)
+int gguf_parse(struct gguf *gguf, struct load_error *err)
 {
 	struct cursor cur = {
 		.gguf = gguf,

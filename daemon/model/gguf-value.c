@@ -53,7 +53,7 @@ static bool value_uint(const struct gguf_kv *kv, uint64_t *ret)
 }
 
 int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
-		 struct gguf_error *err)
+		 struct load_error *err)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
 	uint64_t v;
@@ -68,7 +68,7 @@ int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
 }
 
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
-		 struct gguf_error *err)
+		 struct load_error *err)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
 
@@ -90,7 +90,7 @@ int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
 }
 
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
-		  struct gguf_error *err)
+		  struct load_error *err)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
 
@@ -103,7 +103,7 @@ int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
 }
 
 int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
-		 struct gguf_error *err)
+		 struct load_error *err)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
 	const uint8_t *cursor;
@@ -118,7 +118,7 @@ int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
 }
 
 int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
-		   const struct gguf_kv **ret, struct gguf_error *err)
+		   const struct gguf_kv **ret, struct load_error *err)
 {
 	static const char *const names[] = {
 		"u8",   "i8",     "u16",    "i16", "u32", "i32", "f32",

@@ -88,7 +88,7 @@ static void make_printable(char *s)
 	}
 }
 
-int gguf_vfail(struct gguf_error *err, const char *name, int code, const char *fmt,
+int gguf_vfail(struct load_error *err, const char *name, int code, const char *fmt,
 	       va_list ap)
 {
 	int n;
@@ -103,7 +103,7 @@ int gguf_vfail(struct gguf_error *err, const char *name, int code, const char *f
 	return code;
 }
 
-int gguf_fail(struct gguf_error *err, const struct gguf *gguf, int code, const char *fmt,
+int gguf_fail(struct load_error *err, const struct gguf *gguf, int code, const char *fmt,
 	      ...)
 {
 	va_list ap;
@@ -144,10 +144,10 @@ static struct gguf *gguf_new(const char *name)
 	return gguf;
 }
 
-static int open_fail(struct gguf_error *err, const char *path, int code, const char *fmt,
+static int open_fail(struct load_error *err, const char *path, int code, const char *fmt,
 		     ...) __attribute__((format(printf, 4, 5)));
 
-static int open_fail(struct gguf_error *err, const char *path, int code, const char *fmt,
+static int open_fail(struct load_error *err, const char *path, int code, const char *fmt,
 		     ...)
 {
 	va_list ap;
@@ -159,7 +159,7 @@ static int open_fail(struct gguf_error *err, const char *path, int code, const c
 }
 
 int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size_t len,
-		     struct gguf_error *err)
+		     struct load_error *err)
 {
 	struct gguf *gguf = gguf_new(name);
 	int r;
@@ -199,7 +199,7 @@ static void take_stamp(struct gguf *gguf, const struct stat *st)
 	};
 }
 
-static int map_file(struct gguf *gguf, const char *path, struct gguf_error *err)
+static int map_file(struct gguf *gguf, const char *path, struct load_error *err)
 {
 	struct stat st;
 	void *map;
@@ -240,7 +240,7 @@ out:
 	return r;
 }
 
-int gguf_open(struct gguf **ret, const char *path, struct gguf_error *err)
+int gguf_open(struct gguf **ret, const char *path, struct load_error *err)
 {
 	struct gguf *gguf = gguf_new(path);
 	int r;

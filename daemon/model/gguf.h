@@ -23,7 +23,7 @@
  * Relies on the file not shrinking while it is mapped (a shrunk file raises SIGBUS): the
  * loader copies what it needs and closes the file before the daemon serves anybody.
  * Does not know what a tokenizer or a layer is, and does not log: a failed open leaves one
- * line in struct gguf_error. Thread: any, one at a time; a const struct gguf may be read
+ * line in struct load_error. Thread: any, one at a time; a const struct gguf may be read
  * by several.
  *
  * Source: ggml docs/gguf.md.
@@ -32,6 +32,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "daemon/model/error.h"
 
 #define GGUF_MAX_KV      (UINT64_C(1) << 16)
 #define GGUF_MAX_TENSORS (UINT64_C(1) << 16)
@@ -74,11 +76,6 @@ enum gguf_tensor_type {
 	GGUF_TENSOR_BF16 = 30,
 };
 
-/* One line, no newline, naming the file, the thing that is wrong and where. */
-struct gguf_error {
-	char text[320];
-};
-
 /* Bytes inside the image; not terminated, may hold any byte (UTF-8 is not promised). */
 struct gguf_str {
 	const char *data;
@@ -117,7 +114,7 @@ struct gguf;
  *	   reader refuses by name (version 1, big-endian, a split file, a tensor type);
  *	   -errno from opening and mapping; -ENOMEM.
  */
-int gguf_open(struct gguf **ret, const char *path, struct gguf_error *err);
+int gguf_open(struct gguf **ret, const char *path, struct load_error *err);
 
 /**
  * gguf_open_memory - the same over an image that the caller keeps alive
@@ -125,7 +122,7 @@ int gguf_open(struct gguf **ret, const char *path, struct gguf_error *err);
  * @data: image of @len bytes, any alignment
  */
 int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size_t len,
-		     struct gguf_error *err);
+		     struct load_error *err);
 void gguf_free(struct gguf *gguf);
 
 const char *gguf_name(const struct gguf *gguf);
@@ -161,16 +158,16 @@ const uint8_t *gguf_image(const struct gguf *gguf, size_t *ret_len);
  * fit; a float key accepts F32 and F64.
  */
 int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
-		 struct gguf_error *err);
+		 struct load_error *err);
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
-		 struct gguf_error *err);
+		 struct load_error *err);
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
-		  struct gguf_error *err);
+		  struct load_error *err);
 int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
-		 struct gguf_error *err);
+		 struct load_error *err);
 /* An array of @elem_type; *ret borrowed. */
 int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
-		   const struct gguf_kv **ret, struct gguf_error *err);
+		   const struct gguf_kv **ret, struct load_error *err);
 
 /* Walks a string array: *cursor starts as kv->data and stays inside the image. */
 struct gguf_str gguf_next_str(const uint8_t **cursor);
@@ -186,7 +183,7 @@ const char *gguf_tensor_type_name(uint32_t type);
 bool gguf_tensor_type_block(uint32_t type, uint32_t *ret_elems, uint32_t *ret_bytes);
 
 /* Writes "name: text" into @err and hands @code back; used by every loader of a file. */
-int gguf_fail(struct gguf_error *err, const struct gguf *gguf, int code, const char *fmt,
+int gguf_fail(struct load_error *err, const struct gguf *gguf, int code, const char *fmt,
 	      ...) __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -34,7 +34,7 @@ struct half {
 };
 
 struct probe {
-	const struct llama *model;
+	const struct model *model;
 	struct runner runner;
 	struct plan plan;
 	struct half exact, coded;
@@ -45,7 +45,7 @@ struct probe {
 
 static int take_tokens(struct probe *p, const struct tokenizer *tokenizer)
 {
-	const struct llama_params *params = &p->model->params;
+	const struct model_params *params = &p->model->params;
 	struct token_list list = {0};
 	uint32_t x = 1;
 	int r = 0;
@@ -198,7 +198,7 @@ static int run_probe(struct probe *p, const struct tokenizer *tokenizer,
 	return r;
 }
 
-int quality_measure(const struct llama *model, const struct tokenizer *tokenizer,
+int quality_measure(const struct model *model, const struct tokenizer *tokenizer,
 		    const struct kv_layout *layout, struct quality *ret_quality)
 {
 	struct probe *p = calloc(1, sizeof(*p));

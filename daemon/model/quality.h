@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#include "daemon/model/llama.h"
+#include "daemon/model/model.h"
 #include "daemon/model/tokenizer.h"
 #include "kernels/format.h"
 
@@ -44,7 +44,7 @@ struct quality {
  * Return: 0; -EINVAL for a context too short to see any difference; -ENOMEM, or what a step
  * failed with.
  */
-int quality_measure(const struct llama *model, const struct tokenizer *tokenizer,
+int quality_measure(const struct model *model, const struct tokenizer *tokenizer,
 		    const struct kv_layout *layout, struct quality *ret_quality);
 
 #endif

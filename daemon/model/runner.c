@@ -16,24 +16,24 @@ static uint64_t clock_now_ns(void)
 	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
 }
 
-static size_t heads_dim(const struct llama_params *p)
+static size_t heads_dim(const struct model_params *p)
 {
 	return (size_t)p->n_heads * p->head_dim;
 }
 
-static size_t kv_dim(const struct llama_params *p)
+static size_t kv_dim(const struct model_params *p)
 {
 	return (size_t)p->n_kv_heads * p->head_dim;
 }
 
-static size_t qkv_dim(const struct llama_params *p)
+static size_t qkv_dim(const struct model_params *p)
 {
 	return heads_dim(p) + 2 * kv_dim(p);
 }
 
 /* Of gate_up, in floats. Rows a large power of two apart would lie in few sets of the cache;
  * a line more spreads them. */
-static size_t gate_up_stride(const struct llama_params *p)
+static size_t gate_up_stride(const struct model_params *p)
 {
 	return 2u * (size_t)p->d_ff + 16;
 }
@@ -44,7 +44,7 @@ static size_t gate_up_stride(const struct llama_params *p)
  */
 static size_t runner_layout(struct runner *r, char *base)
 {
-	const struct llama_params *p = &r->model->params;
+	const struct model_params *p = &r->model->params;
 	size_t rows = r->caps.rows, at = 0;
 	size_t ff_rows = rows < RUNNER_FF_ROWS ? rows : RUNNER_FF_ROWS;
 	struct {
@@ -70,7 +70,7 @@ static size_t runner_layout(struct runner *r, char *base)
 	return at + RUNNER_LOGIT_ROWS * sizeof(struct kv_logits_stat);
 }
 
-int runner_init(struct runner *runner, const struct llama *model, struct kv_pool *pool,
+int runner_init(struct runner *runner, const struct model *model, struct kv_pool *pool,
 		const struct plan_caps *caps)
 {
 	const struct kv_backend *backend = model->backend;
@@ -198,9 +198,9 @@ static void runner_beat(const struct runner *r)
 
 /* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows; in slices, which
  * share no arithmetic, so that the widest arrays of the graph stay small. */
-static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_t m)
+static int runner_ffn(struct runner *r, const struct model_layer *layer, uint32_t m)
 {
-	const struct llama_params *p = &r->model->params;
+	const struct model_params *p = &r->model->params;
 	const struct kv_backend *be = r->backend;
 	size_t d = p->d_model;
 	int ret;
@@ -241,7 +241,7 @@ static int runner_ffn(struct runner *r, const struct llama_layer *layer, uint32_
  */
 static int runner_layers(struct runner *r, const struct plan *plan)
 {
-	const struct llama_params *p = &r->model->params;
+	const struct model_params *p = &r->model->params;
 	const struct kv_backend *be = r->backend;
 	size_t heads = heads_dim(p), kv = kv_dim(p), d = p->d_model;
 	uint32_t m = plan->n_rows;
@@ -249,7 +249,7 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 
 	ret = be->embed(r->stream, r->model->embedding, r->x, d);
 	for (uint32_t i = 0; !ret && i < p->n_layers; i++) {
-		const struct llama_layer *layer = &r->model->layers[i];
+		const struct model_layer *layer = &r->model->layers[i];
 		const float *attn = r->attn;
 
 		runner_beat(r);
@@ -376,7 +376,7 @@ static int runner_output(struct runner *r, const struct plan_output *out,
 static int runner_outputs(struct runner *r, const struct plan *plan,
 			  struct plan_result *result)
 {
-	const struct llama_params *p = &r->model->params;
+	const struct model_params *p = &r->model->params;
 	const struct kv_backend *be = r->backend;
 	size_t d = p->d_model;
 	int ret;

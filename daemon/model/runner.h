@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#include "daemon/model/llama.h"
+#include "daemon/model/model.h"
 #include "daemon/model/sampler.h"
 #include "daemon/sched/plan.h"
 #include "kernels/backend.h"
@@ -33,7 +33,7 @@
 #define RUNNER_FF_ROWS 128
 
 struct runner {
-	const struct llama *model;
+	const struct model *model;
 	const struct kv_backend *backend;
 	struct kv_stream *stream;
 	struct kv_pool *pool;
@@ -66,7 +66,7 @@ struct runner {
  *
  * Return: 0; -ENOMEM; -EINVAL when caps.rows is above what the device takes at once.
  */
-int runner_init(struct runner *runner, const struct llama *model, struct kv_pool *pool,
+int runner_init(struct runner *runner, const struct model *model, struct kv_pool *pool,
 		const struct plan_caps *caps);
 
 /* Idempotent, and fine on a zeroed struct. */

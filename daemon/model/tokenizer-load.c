@@ -192,7 +192,7 @@ static size_t unspell(const char *text, size_t len, uint8_t *out, bool *ret_plai
 struct loader {
 	struct tokenizer *tok;
 	const struct gguf *gguf;
-	struct gguf_error *err;
+	struct load_error *err;
 	uint8_t *buf; /* one unspelled text */
 	size_t buf_cap;
 };
@@ -498,7 +498,7 @@ static int load_replacement(struct loader *ld)
 	return r ? loader_nomem(ld) : 0;
 }
 
-int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct gguf_error *err)
+int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct load_error *err)
 {
 	struct loader ld = {.gguf = gguf, .err = err};
 	int r;

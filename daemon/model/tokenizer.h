@@ -64,7 +64,7 @@ struct tokenizer;
  *	   @err; -EINVAL a broken vocabulary; -ENOMEM.
  */
 int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf,
-		  struct gguf_error *err);
+		  struct load_error *err);
 void tokenizer_free(struct tokenizer *tok);
 
 uint32_t tokenizer_n_tokens(const struct tokenizer *tok);

@@ -99,7 +99,7 @@ class Client:
         opts = GenOpts(size=sizeof(GenOpts), max_tokens=max_tokens, n_stop=len(stop),
                        stop=stops, gen_flags=IGNORE_EOS if ignore_eos else 0)
         result = Result()
-        rc = self.lib.kvc_run(self.client, byref(source), byref(opts), None, None,
+        rc = self.lib.kvc_generate_input(self.client, byref(source), byref(opts), None, None,
                               byref(result))
         try:
             self.check(rc)

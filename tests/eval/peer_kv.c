@@ -153,7 +153,7 @@ static int rope_kv_round(struct kv_stream *st, struct kv_rope *rope, struct kv_p
 static void run_block(const uint32_t *ids, uint32_t pos0, struct kl_window *windows,
 		      float *p)
 {
-	size_t n_vocab = harness.llama.params.n_vocab;
+	size_t n_vocab = harness.model.params.n_vocab;
 	struct plan *plan = &harness.plan;
 	const float *rows = (const float *)(const void *)harness.result.dist;
 
@@ -196,7 +196,7 @@ static uint32_t *read_tokens(const char *path, size_t *ret_n)
 int main(int argc, char **argv)
 {
 	struct kl_window windows[N_FORMATS];
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 	size_t n_ids, n;
 	uint32_t *ids;
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 	hooked = *kv_backend_cpu();
 	hooked.rope_kv_write = rope_kv_round;
 	harness.runner.backend = &hooked;
-	p = calloc(harness.llama.params.n_vocab, sizeof(*p));
+	p = calloc(harness.model.params.n_vocab, sizeof(*p));
 	for (int i = 0; i < N_FORMATS; i++)
 		windows[i] = (struct kl_window){n, calloc(n, sizeof(double)),
 						calloc(n, sizeof(double)), calloc(n, 1)};

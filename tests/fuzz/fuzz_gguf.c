@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static volatile uint8_t sink;
 
-static void read_all(const struct gguf *gguf, struct gguf_error *err)
+static void read_all(const struct gguf *gguf, struct load_error *err)
 {
 	static const char *const keys[] = {"general.architecture", "a.u32",
 					   "tokenizer.ggml.tokens",
@@ -50,7 +50,7 @@ static void read_all(const struct gguf *gguf, struct gguf_error *err)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	struct gguf_error err = {""};
+	struct load_error err = {""};
 	struct gguf *gguf;
 
 	if (gguf_open_memory(&gguf, "fuzz", data, len, &err) < 0) {

@@ -90,7 +90,7 @@ static void sqe(const uint8_t *data, size_t len)
 	memcpy(&s, data, sizeof(s));
 	if (sqe_check(&s, in, out) != 0)
 		return;
-	check(s.opcode <= KVD_OP_FIND && s.input <= KVD_INPUT_CHAT);
+	check(s.opcode <= KVD_OP_PREFIX_LOOKUP && s.input <= KVD_INPUT_CHAT);
 	check(range_ok(s.in_off, s.in_len, in));
 	check(range_ok(s.params_off, s.params_len, in));
 	check(range_ok(s.out_off, s.out_len, out));

@@ -19,7 +19,7 @@ static struct tokenizer *small_tokenizer(void)
 	/* the third one has no token for what it makes */
 	static const char *const merges[] = {"t h", "th e", "\304\240 the", "a a"};
 	struct image im = {0};
-	struct gguf_error err;
+	struct load_error err;
 	struct tokenizer *tok = NULL;
 	struct gguf *gguf;
 
@@ -94,7 +94,7 @@ static void build(const uint8_t *data, size_t len)
 	struct tokenizer *tok = NULL;
 	struct chat_template *chat = NULL;
 	struct token_list list = {0};
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 
 	if (gguf_open_memory(&gguf, "fuzz", data, len, &err) < 0)

@@ -22,6 +22,8 @@ TABLE = [
     ("daemon/cache/", ["daemon/cache/", "kernels/format.h", "kernels/backend.h"]),
     ("daemon/sched/", ["daemon/sched/", "daemon/cache/"]),
     ("daemon/model/", ["daemon/model/", "daemon/cache/", "daemon/sched/plan.h", "kernels/"]),
+    ("daemon/engine/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
+    ("daemon/serve/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
     ("daemon/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
 ]
 # What a layer must never see, whatever header brings it.

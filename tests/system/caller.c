@@ -72,7 +72,7 @@ static void generate(const char *step, const struct kvc_input *input)
 	opts.gen_flags = KVD_GEN_LOGPROBS | KVD_GEN_IGNORE_EOS;
 	opts.stop = stop;
 	opts.n_stop = 1;
-	r = kvc_run(client, input, &opts, NULL, NULL, &result);
+	r = kvc_generate_input(client, input, &opts, NULL, NULL, &result);
 	tell(step, r, result.tokens, result.n_tokens * sizeof(result.tokens[0]));
 	kvc_result_clear(&result);
 }
@@ -232,7 +232,7 @@ static void do_control(void)
 	tell("clients", r < 0 ? r : 0, NULL, 0);
 	r = kvc_quotas(client, users, 4);
 	tell("quotas", r < 0 ? r : 0, NULL, 0);
-	r = kvc_prefix_find(client, &input, 0, &id, NULL);
+	r = kvc_prefix_lookup(client, &input, 0, &id, NULL);
 	tell("prefix-find", r < 0 ? r : 0, NULL, 0);
 }
 

@@ -48,7 +48,7 @@ int main(void)
 				    100;
 		/* no two begin alike: rows of a block that has begun are shared as well */
 		tokens[0] = 100 + (set * 10000 + index) % (model.n_vocab - 100);
-		if (kvc_run(client, &input, &opts, NULL, NULL, &result) < 0) {
+		if (kvc_generate_input(client, &input, &opts, NULL, NULL, &result) < 0) {
 			fprintf(stderr, "hits: %s\n", kvc_errmsg());
 			return 1;
 		}

@@ -322,7 +322,7 @@ enum kvd_op {
 	 * KVD_MSG_PREFIX. Computes nothing, keeps nothing, counts as no use. Sees what
 	 * a GENERATE without a salt would find.
 	 */
-	KVD_OP_FIND = 9
+	KVD_OP_PREFIX_LOOKUP = 9
 
 	/*
 	 * Numbers kept for what is designed and not yet built; until then

@@ -662,7 +662,7 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
  * struct kvd_msg_prefix - pin, unpin or flush one prefix
  * @action: enum kvd_prefix_action
  * @flags:  KVD_PREFIX_* bits that belong to the action
- * @id:     from CACHE_LIST_REPLY or KVD_OP_FIND
+ * @id:     from CACHE_LIST_REPLY or KVD_OP_PREFIX_LOOKUP
  *
  * PIN keeps the prefix cached against eviction and flushes until UNPIN or the end of
  * the daemon. It takes KVD_FEATURE_ADMIN (-EPERM), and never more than half of the

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/emit.h"
+#include "daemon/serve/emit.h"
 #include "ipc/sqe.h"
 #include "tests/unit/suite.h"
 

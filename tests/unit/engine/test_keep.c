@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which starts are warm, and which part of the pool gets huge pages. */
-#include "daemon/engine_keep.h"
+#include "daemon/engine/engine_keep.h"
 
 #include <check.h>
 #include <errno.h>

@@ -11,10 +11,10 @@
 #include <kvd/proto.h>
 
 #include "daemon/config.h"
-#include "daemon/engine.h"
-#include "daemon/op.h"
-#include "daemon/ring_watch.h"
-#include "daemon/session.h"
+#include "daemon/engine/engine.h"
+#include "daemon/serve/op.h"
+#include "daemon/serve/ring_watch.h"
+#include "daemon/serve/session.h"
 #include "ipc/barrier.h"
 #include "ipc/proto.h"
 

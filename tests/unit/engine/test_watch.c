@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Whether a step that stands still is told from one that takes long. */
-#include "daemon/engine.h"
+#include "daemon/engine/engine.h"
 
 #include <poll.h>
 #include <semaphore.h>

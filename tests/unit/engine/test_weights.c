@@ -17,7 +17,7 @@
 #include "daemon/cache/prefix.h"
 #include "daemon/cache/seq.h"
 #include "daemon/config.h"
-#include "daemon/engine.h"
+#include "daemon/engine/engine.h"
 #include "daemon/model/gguf.h"
 #include "tests/unit/suite.h"
 
@@ -49,7 +49,7 @@ static void copy_model(void)
 static void flip_one_weight(void)
 {
 	const struct gguf_tensor *tensor;
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 	uint8_t byte;
 	size_t len;

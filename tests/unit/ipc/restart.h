@@ -149,7 +149,7 @@ static inline void restart(struct kvc_ring *ring, struct got *all)
 }
 
 /* Until @q is held back for so long that nothing else happens to it meanwhile. */
-static inline void wait_until_held(struct kvc_ring *ring, struct request *q)
+static inline void wait_until_held(struct kvc_ring *ring, struct kvc_request *q)
 {
 	const struct kvd_cqe *cqe;
 

@@ -150,7 +150,7 @@ START_TEST(no_fork_of_what_comes_again)
 	struct fake_daemon options = {.restart = way(_i)};
 	struct got got[4] = {0};
 	struct kvc_ring *ring = begin(options, "once 0123456789", NULL, got, 4);
-	struct request *q = &ring->reqs[0];
+	struct kvc_request *q = &ring->reqs[0];
 
 	restart(ring, got);
 	replay_until(ring, 2);
@@ -195,7 +195,7 @@ START_TEST(getting_on_clears_the_account)
 	struct fake_daemon options = {.restart = way(_i)};
 	struct got got[1] = {0};
 	struct kvc_ring *ring = begin(options, prompt, NULL, got, 2);
-	struct request *q = &ring->reqs[0];
+	struct kvc_request *q = &ring->reqs[0];
 
 	restart(ring, got);
 	q->n_lost = 250;
@@ -220,7 +220,7 @@ START_TEST(who_comes_some_way_is_no_suspect)
 	struct got got[1] = {0};
 	struct kvc_ring *ring = begin(options, _i & 2 ? "once 0123456789" : "hang", NULL,
 				      got, _i & 2 ? 4 : 0);
-	struct request *q = &ring->reqs[0];
+	struct kvc_request *q = &ring->reqs[0];
 
 	client->pause_ns = 1000 * SECOND_NS;
 	restart(ring, got);

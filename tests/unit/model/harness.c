@@ -23,18 +23,18 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 {
 	const struct kv_backend *be = kv_backend_cpu();
 	struct kv_options options = {.cpu_mask = cpu_mask, .n_threads = n_threads};
-	struct gguf_error err;
+	struct load_error err;
 	struct plan_caps caps;
 
 	memset(h, 0, sizeof(*h));
 	if (be->open(&options, &h->dev))
 		die("cannot open the device");
 	be->get_props(h->dev, &h->props);
-	if (llama_load(&h->llama, gguf, be, h->dev, NULL, &err))
+	if (model_load(&h->model, gguf, be, h->dev, NULL, &err))
 		die("%s", err.text);
 	if (kv_layout_init(&h->layout, KV_FORMAT_FP16, KV_FORMAT_FP16,
-			   h->llama.params.n_layers, h->llama.params.n_kv_heads,
-			   h->llama.params.head_dim, 16))
+			   h->model.params.n_layers, h->model.params.n_kv_heads,
+			   h->model.params.head_dim, 16))
 		die("cannot lay out the pool");
 	h->n_seqs = n_seqs;
 	h->blocks_per_seq = (max_len + 15) / 16;
@@ -46,9 +46,9 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 		.entries = n_seqs,
 		.outputs = max_rows,
 		.block_ids = n_seqs * h->blocks_per_seq,
-		.dist_words = HARNESS_DIST_ROWS * h->llama.params.n_vocab,
+		.dist_words = HARNESS_DIST_ROWS * h->model.params.n_vocab,
 	};
-	if (runner_init(&h->runner, &h->llama, h->pool, &caps) ||
+	if (runner_init(&h->runner, &h->model, h->pool, &caps) ||
 	    plan_init(&h->plan, &caps) || plan_result_init(&h->result, &caps))
 		die("cannot set up the runner");
 }
@@ -61,7 +61,7 @@ void harness_deinit(struct harness *h)
 	plan_result_deinit(&h->result);
 	runner_deinit(&h->runner);
 	be->pool_close(h->pool);
-	llama_unload(&h->llama);
+	model_unload(&h->model);
 	be->close(h->dev);
 }
 
@@ -126,7 +126,7 @@ const struct plan_output_result *harness_run(struct harness *h)
 {
 	plan_result_reset(&h->result);
 	if (plan_check(&h->plan, 16, h->n_seqs * h->blocks_per_seq,
-		       h->llama.params.n_vocab))
+		       h->model.params.n_vocab))
 		die("the harness made a bad plan");
 	runner_run(&h->runner, &h->plan, &h->result);
 	if (h->result.status || h->result.n_outputs != h->plan.n_outputs)

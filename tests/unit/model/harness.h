@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/model/llama.h"
+#include "daemon/model/model.h"
 #include "daemon/model/runner.h"
 #include "daemon/sched/plan.h"
 
@@ -23,7 +23,7 @@ struct harness {
 	struct kv_props props;
 	struct kv_layout layout;
 	struct kv_pool *pool;
-	struct llama llama;
+	struct model model;
 	struct runner runner;
 	struct plan plan;
 	struct plan_result result;

@@ -11,7 +11,7 @@
 #include "tests/unit/model/gguf-image.h"
 #include "tests/unit/suite.h"
 
-static struct gguf_error err;
+static struct load_error err;
 
 /* Every kind of value, and two tensors. */
 static struct image small_image(uint32_t version)

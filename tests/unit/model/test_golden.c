@@ -267,7 +267,7 @@ static void run_cases(struct cases *c, FILE *f)
 int main(int argc, char **argv)
 {
 	struct cases cases = {0};
-	struct gguf_error err;
+	struct load_error err;
 	struct harness h, ref;
 	struct gguf *gguf;
 	FILE *f;

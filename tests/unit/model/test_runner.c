@@ -45,7 +45,7 @@ static void random_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
 static void open_tiny(struct harness *h, const struct image *im, uint32_t mask,
 		      uint32_t n_threads, uint32_t n_seqs)
 {
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 
 	ck_assert_int_eq(gguf_open_memory(&gguf, "tiny", im->data, im->len, &err), 0);
@@ -214,7 +214,7 @@ START_TEST(one_row_without_numbers)
 	const struct plan_output_result *out;
 	struct plan_output_result alone[2];
 	int32_t good[12], bad[12];
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 	struct harness h;
 	size_t len;
@@ -266,14 +266,14 @@ START_TEST(fingerprint_sees_one_bit)
 	struct harness h;
 
 	open_tiny(&h, &im, 0, 1, 1);
-	memcpy(before, h.llama.fingerprint, 32);
+	memcpy(before, h.model.fingerprint, 32);
 	harness_deinit(&h);
 	open_tiny(&h, &im, 0, 1, 1);
-	ck_assert_mem_eq(before, h.llama.fingerprint, 32);
+	ck_assert_mem_eq(before, h.model.fingerprint, 32);
 	harness_deinit(&h);
 	im.data[im.len - 100] ^= 4;
 	open_tiny(&h, &im, 0, 1, 1);
-	ck_assert_mem_ne(before, h.llama.fingerprint, 32);
+	ck_assert_mem_ne(before, h.model.fingerprint, 32);
 	harness_deinit(&h);
 	image_free(&im);
 }
@@ -285,16 +285,16 @@ START_TEST(a_known_fingerprint_is_not_made_again)
 	const struct kv_backend *be = kv_backend_cpu();
 	struct kv_options options = {.n_threads = 1};
 	const uint8_t known[32] = {9, 8, 7};
-	struct gguf_error err = {""};
+	struct load_error err = {""};
 	struct kv_device *dev;
-	struct llama llama;
+	struct model model;
 	struct gguf *gguf;
 
 	ck_assert_int_eq(be->open(&options, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(llama_load(&llama, gguf, be, dev, known, &err), 0);
-	ck_assert_mem_eq(llama.fingerprint, known, 32);
-	llama_unload(&llama);
+	ck_assert_int_eq(model_load(&model, gguf, be, dev, known, &err), 0);
+	ck_assert_mem_eq(model.fingerprint, known, 32);
+	model_unload(&model);
 	gguf_free(gguf);
 	be->close(dev);
 	image_free(&im);
@@ -322,14 +322,14 @@ static void refuse(struct image im, int code, const char *text)
 {
 	const struct kv_backend *be = kv_backend_cpu();
 	struct kv_options options = {.n_threads = 1};
-	struct gguf_error err = {""};
+	struct load_error err = {""};
 	struct kv_device *dev;
-	struct llama llama;
+	struct model model;
 	struct gguf *gguf;
 
 	ck_assert_int_eq(be->open(&options, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(llama_load(&llama, gguf, be, dev, NULL, &err), code);
+	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, &err), code);
 	ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
 	gguf_free(gguf);
 	be->close(dev);
@@ -383,7 +383,7 @@ START_TEST(distributions_agree_with_scores)
 
 	random_tokens(tokens, N, 3);
 	open_tiny(&h, &im, KV_CPU_ALL, 1, 1);
-	n_vocab = h.llama.params.n_vocab;
+	n_vocab = h.model.params.n_vocab;
 	for (uint32_t top = 0; top <= 5; top += 5) {
 		struct plan_dist dist = {.top = top ? top : PLAN_DIST_ALL,
 					 .words = top ? 2 * top : n_vocab};

@@ -12,7 +12,7 @@
 #include "tests/unit/model/gguf-image.h"
 #include "tests/unit/suite.h"
 
-static struct gguf_error err;
+static struct load_error err;
 
 /* \304\240 is U+0120, which spells a space; \303\251 spells byte 0xe9. */
 static const char *const tokens[] = {

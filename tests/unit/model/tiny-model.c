@@ -303,7 +303,7 @@ void tiny_reference(const struct image *model, const int32_t *tokens, uint32_t n
 {
 	static kv_row k[TINY_LAYERS][TINY_CONTEXT], v[TINY_LAYERS][TINY_CONTEXT];
 	double x[TINY_EMBD], h[TINY_EMBD], logits[TINY_VOCAB], sum;
-	struct gguf_error err;
+	struct load_error err;
 	struct gguf *gguf;
 	const char *out = "output.weight";
 

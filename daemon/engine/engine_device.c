@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* See engine_device.h. */
+#include "daemon/engine/engine_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "kernels/cpu_features.h"
+
+/* Compute threads that every backend takes. */
+#define BACKEND_THREADS 256
+
+static int fail(char *error, size_t size, int code, const char *text)
+{
+	snprintf(error, size, "%s: %s", text, strerror(-code));
+	return code;
+}
+
+/* EAGAIN comes from pthread_create(), of a limit that its text does not name. */
+static int fail_open(char *error, size_t size, int code)
+{
+	return fail(error, size, code,
+		    code == -EAGAIN ? "cannot start the threads that compute, more than "
+				      "TasksMax= or RLIMIT_NPROC permits"
+				    : "cannot open the CPU backend");
+}
+
+static uint32_t isa_mask(int isa)
+{
+	static const char *const names[] = {
+		[CONFIG_ISA_C] = "c",           [CONFIG_ISA_AVX2] = "avx2",
+		[CONFIG_ISA_AVX512] = "avx512", [CONFIG_ISA_AVX512VNNI] = "avx512vnni",
+		[CONFIG_ISA_AMX] = "amx",
+	};
+	int mask = isa == CONFIG_ISA_AUTO ? 0 : kv_cpu_mask_parse(names[isa]);
+
+	return mask > 0 ? (uint32_t)mask : 0;
+}
+
+/* Transparent huge pages are asked for by the backend; this forbids them. */
+static void set_huge_pages(const struct config *config)
+{
+	if (config->cpu.huge_pages == CONFIG_HUGE_PAGES_NEVER &&
+	    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
+		log_errno(LOG_WARNING, -errno,
+			  "[cpu] huge_pages: cannot switch huge pages off");
+}
+
+/*
+ * Go on without [cpu] affinity: the threads are as many as they would be, and run anywhere.
+ * What refuses is the filter of kvd.service, unless a drop-in opens it.
+ */
+static void do_without_affinity(struct engine_device *device, struct kv_options *options,
+				const cpu_set_t *usable)
+{
+	device->affinity_refused = true;
+	/* With more CPUs the backend's own limit holds either way. */
+	if (!options->n_threads && CPU_COUNT(usable) <= BACKEND_THREADS)
+		options->n_threads = (uint32_t)CPU_COUNT(usable);
+	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_AFFINITY_REFUSED),
+		  "[cpu] affinity has no effect: the system call sched_setaffinity is "
+		  "refused; install the drop-in 50-affinity.conf, or set CPUAffinity= of "
+		  "the unit instead");
+}
+
+/*
+ * Open the backend so that its threads get the CPUs of [cpu] affinity, one each: a thread
+ * inherits the mask of the one that makes it. This thread gets its own mask back, and the
+ * worker, which computes too, takes the first of the CPUs.
+ */
+static int open_backend(struct engine_device *device, const struct config *config,
+			struct kv_options *options, char *error, size_t size)
+{
+	const cpu_set_t *wanted = &config->cpu.affinity;
+	cpu_set_t old, usable;
+	int r;
+
+	if (!CPU_COUNT(wanted)) {
+		r = device->backend->open(options, &device->dev);
+		return r ? fail_open(error, size, r) : 0;
+	}
+	CPU_ZERO(&old);
+	if (sched_getaffinity(0, sizeof(old), &old) < 0)
+		return fail(error, size, -errno, "cannot read the CPU affinity");
+	CPU_AND(&usable, &old, wanted);
+	if (!CPU_COUNT(&usable)) {
+		snprintf(error, size,
+			 "[cpu] affinity names no CPU that this process may use");
+		return -EINVAL;
+	}
+	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
+		options->affinity = true;
+	else if (errno == EPERM)
+		do_without_affinity(device, options, &usable);
+	else
+		return fail(error, size, -errno, "cannot set [cpu] affinity");
+	r = device->backend->open(options, &device->dev);
+	if (r)
+		r = fail_open(error, size, r);
+	if (!options->affinity)
+		return r;
+	sched_setaffinity(0, sizeof(old), &old);
+	if (r)
+		return r;
+	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&device->worker_cpus); cpu++)
+		if (CPU_ISSET(cpu, &usable))
+			CPU_SET(cpu, &device->worker_cpus);
+	return 0;
+}
+
+int engine_device_open(struct engine_device *device, const struct config *config,
+		       char *error, size_t size)
+{
+	uint32_t mask = isa_mask(config->cpu.isa);
+	struct kv_options options = {
+		.n_threads = config->cpu.threads,
+		.cpu_mask = mask,
+	};
+	int r;
+
+	*device = (struct engine_device){.backend = kv_backend_cpu()};
+	if (mask & ~kv_cpu_features_masked(mask)) {
+		snprintf(error, size,
+			 "[cpu] isa asks for %s, which this CPU does not offer, or the "
+			 "kernel refuses; use auto",
+			 kv_cpu_bundle_name(mask));
+		return -ENOTSUP;
+	}
+	set_huge_pages(config);
+	r = open_backend(device, config, &options, error, size);
+	if (r)
+		return r;
+	device->backend->get_props(device->dev, &device->props);
+	snprintf(device->name, sizeof(device->name), "%s-%s", device->props.name,
+		 device->props.isa);
+	return 0;
+}
+
+void engine_device_close(struct engine_device *device)
+{
+	if (device->dev)
+		device->backend->close(device->dev);
+	device->dev = NULL;
+}

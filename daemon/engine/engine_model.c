@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT */
+/* See engine_model.h. */
+#include "daemon/engine/engine_model.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/engine_device.h"
+#include "daemon/engine/engine_layout.h"
+#include "daemon/engine/weights_keep.h"
+#include "daemon/log.h"
+#include "daemon/model/chat.h"
+#include "daemon/model/gguf.h"
+#include "daemon/model/model.h"
+#include "daemon/model/runner.h"
+#include "daemon/msgid.h"
+#include "ipc/proto.h"
+
+/* Requests that may wait beyond those that run. */
+#define ENGINE_MAX_WAITING 16384
+
+/* Positions whose whole distribution one step yields at most; more take more steps. */
+#define ENGINE_DIST_ROWS 64
+
+struct engine_model {
+	struct engine_device device;
+	struct kv_layout layout;
+	char format_name[32]; /* as in [cache] kv_cache_dtype */
+	struct kv_pool *pool;
+	uint32_t n_blocks;
+	uint32_t n_tails; /* 0 where the layout keeps open blocks in the pool */
+	struct tokenizer *tokenizer;
+	struct chat_template *chat;
+	struct image_file file; /* that the weights came from */
+	bool file_known;
+	bool weights_kept; /* they are those that a former daemon packed */
+	struct model model;
+	struct runner runner;
+};
+
+static size_t pool_bytes(const struct engine_model *m)
+{
+	return m->n_blocks * m->layout.block_bytes;
+}
+
+static size_t tail_bytes(const struct engine_model *m)
+{
+	return m->n_tails * m->layout.tail_bytes;
+}
+
+static int fail(char *error, size_t size, int code, const char *text)
+{
+	snprintf(error, size, "%s: %s", text, strerror(-code));
+	return code;
+}
+
+/* Without a tokenizer or chat template that kvd knows the model still serves tokens. */
+static int open_text(struct engine *engine, struct engine_model *m,
+		     const struct gguf *gguf, char *error, size_t size)
+{
+	static const char *const names[] = {
+		[CONFIG_CHAT_AUTO] = NULL,
+		[CONFIG_CHAT_CHATML] = "chatml",
+		[CONFIG_CHAT_PLAIN] = "plain",
+	};
+	struct load_error why = {""};
+	int r;
+
+	r = tokenizer_new(&m->tokenizer, gguf, &why);
+	if (r == -ENOTSUP) {
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_MODEL_BAD),
+			  "%s; only requests with token ids are served", why.text);
+		return 0;
+	}
+	if (r) {
+		snprintf(error, size, "%s", *why.text ? why.text : strerror(-r));
+		return r;
+	}
+	engine->tokenizer = m->tokenizer;
+	r = chat_template_new(&m->chat, gguf, m->tokenizer,
+			      names[engine->config->model.chat_template], &why);
+	if (r < 0) {
+		snprintf(error, size, "%s", *why.text ? why.text : strerror(-r));
+		return r;
+	}
+	if (r > 0)
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_MODEL_BAD),
+			  "%s; chat requests are refused", why.text);
+	else
+		engine->chat = m->chat;
+	return 0;
+}
+
+/* Who holds which block; the memory is the backend's and comes later. */
+static int open_blocks(struct engine *engine, struct engine_model *m, char *error,
+		       size_t size)
+{
+	const struct config *config = engine->config;
+	uint64_t n_blocks;
+	int r;
+
+	r = engine_layout(config, &m->model, m->tokenizer, &m->layout, error, size);
+	if (r)
+		return r;
+	engine_layout_name(&m->layout, m->format_name, sizeof(m->format_name));
+	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
+	if (n_blocks < 1 || n_blocks > INT32_MAX) {
+		snprintf(error, size,
+			 "[cache] kv_cache_memory of %llu bytes holds %llu blocks of %zu "
+			 "bytes; at least one is needed",
+			 (unsigned long long)config->cache.kv_cache_memory,
+			 (unsigned long long)n_blocks, m->layout.block_bytes);
+		return -EINVAL;
+	}
+	m->n_blocks = (uint32_t)n_blocks;
+	/* one for each sequence that may run, as the scheduler hands them out */
+	if (kv_layout_needs_tail(&m->layout))
+		m->n_tails = config->scheduler.max_num_seqs;
+	r = block_pool_init(&engine->pool, m->n_blocks, &evict_adaptive);
+	if (r)
+		return fail(error, size, r, "cannot make the block pool");
+	engine->have_pool = true;
+	return 0;
+}
+
+/* Everything besides tokens that makes the bytes of a block differ. */
+static int open_index(struct engine *engine, struct engine_model *m, char *error,
+		      size_t size)
+{
+	const struct kv_rope_params *rope = &m->model.params.rope;
+	char rope_text[96];
+	struct prefix_model model = {
+		.k_format = kv_format_name(m->layout.k_format),
+		.v_format = kv_format_name(m->layout.v_format),
+		.backend = m->device.props.variant,
+		.rope = rope_text,
+		.block_tokens = m->layout.block_tokens,
+	};
+	int r;
+
+	/* The frequencies' divisors are part of the file and so of the fingerprint. */
+	snprintf(rope_text, sizeof(rope_text), "%d:%u:%a:%a", (int)rope->mode,
+		 rope->rope_dims, (double)rope->freq_base, (double)rope->freq_scale);
+	memcpy(model.fingerprint, m->model.fingerprint, sizeof(model.fingerprint));
+	r = prefix_init(&engine->index, &engine->pool, &model, 256);
+	if (r)
+		return fail(error, size, r, "cannot make the prefix index");
+	engine->have_index = true;
+	return 0;
+}
+
+/* The memory of the blocks, and what a former daemon left in it. */
+static int open_pool(struct engine *engine, struct engine_model *m, char *error,
+		     size_t size)
+{
+	struct image_model model = {
+		.base = engine->index.keyer.base,
+		.k_format = kv_format_name(m->layout.k_format),
+		.v_format = kv_format_name(m->layout.v_format),
+		.backend = m->device.props.variant,
+		.block_bytes = m->layout.block_bytes,
+		.n_blocks = m->n_blocks,
+		.block_tokens = m->layout.block_tokens,
+	};
+	int r;
+
+	memcpy(model.fingerprint, m->model.fingerprint, sizeof(model.fingerprint));
+	engine_keep_open(&engine->keep, &model, m->file_known ? &m->file : NULL);
+	r = m->device.backend->pool_open(m->device.dev, &m->layout, m->n_blocks,
+					 m->n_tails, engine->keep.pool_fd, 0, &m->pool);
+	if (r)
+		return fail(error, size, r,
+			    m->n_tails ? "cannot get the memory of [cache] "
+					 "kv_cache_memory, and of one open block for "
+					 "each of [scheduler] max_num_seqs"
+				       : "cannot get the memory of [cache] "
+					 "kv_cache_memory");
+	r = engine_keep_restore(&engine->keep, &engine->index, &model,
+				m->device.backend->pool_base(m->pool));
+	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
+}
+
+static uint32_t min_nonzero(uint32_t limit, uint32_t value)
+{
+	return limit && limit < value ? limit : value;
+}
+
+/* Words of the longest thing that SCORE can ask for of one position. */
+static uint32_t dist_row_words(const struct engine_model *m)
+{
+	uint32_t n_vocab = m->model.params.n_vocab;
+
+	return n_vocab > 2 * KVD_MAX_TOP ? n_vocab : 2 * KVD_MAX_TOP;
+}
+
+static int open_sched(struct engine *engine, struct engine_model *m, char *error,
+		      size_t size)
+{
+	const struct config *config = engine->config;
+	struct sched_config sc = {
+		.max_num_seqs = config->scheduler.max_num_seqs,
+		.max_num_batched_tokens = config->scheduler.max_num_batched_tokens,
+		.max_model_len = engine->info.context_length,
+		.max_waiting = ENGINE_MAX_WAITING,
+		.block_tokens = m->layout.block_tokens,
+		.max_dist_words = ENGINE_DIST_ROWS * dist_row_words(m),
+		.enable_prefix_caching = config->cache.enable_prefix_caching,
+		/* an open block in a tail slot has no rows in the pool to copy */
+		.copy_rows = !kv_layout_needs_tail(&m->layout),
+	};
+	struct plan_caps caps;
+	int r;
+
+	for (int32_t id = 0;
+	     m->tokenizer && id < (int32_t)tokenizer_n_tokens(m->tokenizer); id++)
+		if (tokenizer_is_eog(m->tokenizer, id) && sc.n_eos < SCHED_MAX_EOS)
+			sc.eos[sc.n_eos++] = id;
+	r = sched_new(&sc, &engine->pool, &engine->index, &engine->sched);
+	if (r == -EINVAL) {
+		snprintf(error, size,
+			 "no sequence runs with a context of %u tokens, [scheduler] "
+			 "max_num_seqs %u and max_num_batched_tokens %u: a context holds "
+			 "2 or more; see [scheduler] max_model_len",
+			 sc.max_model_len, sc.max_num_seqs, sc.max_num_batched_tokens);
+		return r;
+	}
+	if (r)
+		return fail(error, size, r, "cannot make the scheduler");
+	sched_plan_caps(engine->sched, &caps);
+	r = runner_init(&m->runner, &m->model, m->pool, &caps);
+	if (r == -EINVAL) {
+		snprintf(
+			error, size,
+			"[scheduler] max_num_batched_tokens is %u; this backend takes %u "
+			"rows at most",
+			caps.rows, m->device.props.max_rows);
+		return r;
+	}
+	if (r)
+		return fail(error, size, r,
+			    "cannot get the memory for a step; lower [scheduler] "
+			    "max_num_batched_tokens");
+	m->runner.progress = worker_beat;
+	m->runner.progress_ctx = &engine->worker;
+	return 0;
+}
+
+/* The file's own name for the model, or the file's. */
+static void name_model(struct engine *engine, const struct gguf *gguf)
+{
+	const char *slash = strrchr(engine->config->model.path, '/');
+	struct gguf_str name = {0};
+	struct load_error ignored;
+	char text[KVD_NAME_MAX];
+
+	if (*engine->config->model.name)
+		snprintf(text, sizeof(text), "%s", engine->config->model.name);
+	else if (gguf_get_str(gguf, "general.name", &name, &ignored) == 0 && name.len)
+		snprintf(text, sizeof(text), "%.*s",
+			 (int)(name.len < sizeof(text) ? name.len : sizeof(text) - 1),
+			 name.data);
+	else
+		snprintf(text, sizeof(text), "%s",
+			 slash ? slash + 1 : engine->config->model.path);
+	proto_set_string(engine->info.name, sizeof(engine->info.name), text);
+}
+
+static void describe_model(struct engine *engine, struct engine_model *m)
+{
+	const struct model_params *p = &m->model.params;
+	struct kvd_model_info *info = &engine->info;
+
+	proto_set_string(info->arch, sizeof(info->arch), "llama");
+	info->n_layers = p->n_layers;
+	info->n_kv_heads = p->n_kv_heads;
+	info->head_dim = p->head_dim;
+	info->n_vocab = p->n_vocab;
+	info->context_length =
+		min_nonzero(engine->config->scheduler.max_model_len, p->context_length);
+	info->block_tokens = m->layout.block_tokens;
+	info->bos_id = m->tokenizer ? tokenizer_bos(m->tokenizer) : -1;
+	info->eos_id = m->tokenizer ? tokenizer_eos(m->tokenizer) : -1;
+	info->block_bytes = m->layout.block_bytes;
+	memcpy(info->fingerprint, m->model.fingerprint, sizeof(info->fingerprint));
+}
+
+/* Return: whether the model's file can be told from every other. */
+static bool stamp_file(const struct gguf *gguf, struct image_file *ret)
+{
+	struct gguf_stamp stamp;
+
+	if (!gguf_stamp(gguf, &stamp))
+		return false;
+	*ret = (struct image_file){
+		.dev = stamp.dev,
+		.ino = stamp.ino,
+		.size = stamp.size,
+		.mtime_ns = stamp.mtime_ns,
+		.ctime_ns = stamp.ctime_ns,
+	};
+	return true;
+}
+
+/* The weights, if possible those that a former daemon packed. */
+static int open_weights(struct engine *engine, struct engine_model *m,
+			const struct gguf *gguf, struct weights_keep *weights,
+			char *error, size_t size)
+{
+	struct load_error why = {""};
+	uint8_t fingerprint[32];
+	bool known, keep;
+	int r;
+
+	engine_keep_take(&engine->keep, engine->fdstore);
+	m->file_known = stamp_file(gguf, &m->file);
+	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
+	keep = m->file_known && engine->config->cpu.huge_pages != CONFIG_HUGE_PAGES_NEVER;
+	weights_keep_begin(weights, engine->fdstore, m->device.backend, m->device.dev,
+			   keep ? &m->file : NULL, known ? fingerprint : NULL);
+	r = model_load(&m->model, gguf, m->device.backend, m->device.dev,
+		       known ? fingerprint : NULL, &why);
+	if (!r)
+		r = weights_keep_end(weights, m->model.fingerprint);
+	m->weights_kept = weights->filled;
+	if (r)
+		snprintf(error, size, "%s",
+			 *why.text ? why.text : "the model does not fit in memory");
+	return r;
+}
+
+static int load_parts(struct engine *engine, struct engine_model *m,
+		      const struct gguf *gguf, struct weights_keep *weights, char *error,
+		      size_t size)
+{
+	int r;
+
+	r = engine_device_open(&m->device, engine->config, error, size);
+	if (!r)
+		r = open_weights(engine, m, gguf, weights, error, size);
+	if (r)
+		return r;
+	r = open_text(engine, m, gguf, error, size);
+	if (!r && m->tokenizer &&
+	    tokenizer_n_tokens(m->tokenizer) > m->model.params.n_vocab) {
+		snprintf(error, size,
+			 "%s: the tokenizer has %u tokens, the model only %u",
+			 gguf_name(gguf), tokenizer_n_tokens(m->tokenizer),
+			 m->model.params.n_vocab);
+		r = -EINVAL;
+	}
+	if (!r)
+		r = open_blocks(engine, m, error, size);
+	if (!r)
+		r = open_index(engine, m, error, size);
+	if (!r)
+		r = open_pool(engine, m, error, size);
+	if (r)
+		return r;
+	name_model(engine, gguf);
+	describe_model(engine, m);
+	return open_sched(engine, m, error, size);
+}
+
+static int load(struct engine *engine, struct engine_model *m, const struct gguf *gguf,
+		char *error, size_t size)
+{
+	struct weights_keep weights = {0};
+	int r;
+
+	r = load_parts(engine, m, gguf, &weights, error, size);
+	/* without its image the next start does not know the file's digest */
+	if (!r && engine->keep.map)
+		weights_keep_push(&weights);
+	weights_keep_close(&weights);
+	return r;
+}
+
+int engine_model_load(struct engine *engine, char *error, size_t error_size)
+{
+	struct load_error why = {""};
+	struct gguf *gguf;
+	int r;
+
+	engine->model = calloc(1, sizeof(*engine->model));
+	if (!engine->model)
+		return fail(error, error_size, -ENOMEM, "cannot load the model");
+	r = gguf_open(&gguf, engine->config->model.path, &why);
+	if (r) {
+		snprintf(error, error_size, "%s", why.text);
+		return r;
+	}
+	r = load(engine, engine->model, gguf, error, error_size);
+	gguf_free(gguf);
+	if (!r)
+		log_event(LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),
+			  "model %s ready on %s with %u threads: %zu MiB of weights%s, "
+			  "%u blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
+			  "blocks)",
+			  engine->info.name, engine->model->device.name,
+			  engine->model->device.props.n_threads,
+			  engine->model->model.weight_bytes >> 20,
+			  engine->model->weights_kept ? " (kept)" : "",
+			  engine->model->n_blocks, engine->info.block_tokens,
+			  engine->model->format_name, pool_bytes(engine->model) >> 20,
+			  tail_bytes(engine->model) >> 20);
+	return r;
+}
+
+void engine_model_unload(struct engine *engine)
+{
+	struct engine_model *m = engine->model;
+
+	if (!m)
+		return;
+	sched_free(engine->sched);
+	engine->sched = NULL;
+	engine_keep_close(&engine->keep, engine->have_index ? &engine->index : NULL);
+	if (engine->have_index)
+		prefix_deinit(&engine->index);
+	if (engine->have_pool)
+		block_pool_deinit(&engine->pool);
+	engine->have_index = engine->have_pool = false;
+	runner_deinit(&m->runner);
+	if (m->pool)
+		m->device.backend->pool_close(m->pool);
+	model_unload(&m->model);
+	chat_template_free(m->chat);
+	tokenizer_free(m->tokenizer);
+	engine_device_close(&m->device);
+	free(m);
+	engine->model = NULL;
+}
+
+int engine_model_worker_start(struct engine *engine)
+{
+	const struct engine_model *m = engine->model;
+	int r;
+
+	r = worker_init(&engine->worker, "kvd-worker", engine_model_run, engine);
+	if (!r && m && CPU_COUNT(&m->device.worker_cpus))
+		r = worker_bind(&engine->worker, &m->device.worker_cpus);
+	return r;
+}
+
+void engine_model_run(void *ctx)
+{
+	struct engine *engine = ctx;
+
+	runner_run(&engine->model->runner, &engine->plan, &engine->result);
+}
+
+void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
+{
+	const struct engine_model *m = engine->model;
+
+	if (!m)
+		return;
+	proto_set_string(stats->backend, sizeof(stats->backend), m->device.name);
+	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
+			 m->format_name);
+	stats->pool_bytes = pool_bytes(m);
+	stats->tail_bytes = tail_bytes(m);
+	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
+	stats->affinity_refused = m->device.affinity_refused;
+}

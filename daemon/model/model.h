@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_MODEL_MODEL_H
+#define KVD_DAEMON_MODEL_MODEL_H
+
+/*
+ * The weights of a transformer on a device, and its shape.
+ *
+ * Owns every packed matrix, norm vector and table made from the file; the file may be
+ * closed when model_load() has returned. The graph that uses them is in runner.c.
+ * Thread: the loading thread, then read-only on the worker. Relies on gguf.h for checked
+ * tensors and on kernels/backend.h; knows no sequences, pool or sessions. Never logs.
+ *
+ * Tensors, by name, with the shape [rows, columns] (the file lists columns first):
+ *
+ *   token_embd.weight            [n_vocab, d]
+ *   blk.N.attn_norm.weight       [d]            blk.N.ffn_norm.weight  [d]
+ *   blk.N.attn_q.weight          [heads, d]     blk.N.ffn_gate.weight  [ff, d]
+ *   blk.N.attn_k.weight          [kv, d]        blk.N.ffn_up.weight    [ff, d]
+ *   blk.N.attn_v.weight          [kv, d]        blk.N.ffn_down.weight  [d, ff]
+ *   blk.N.attn_output.weight     [d, heads]
+ *   output_norm.weight           [d]
+ *   output.weight                [n_vocab, d]   absent: token_embd.weight
+ *   rope_freqs.weight            [rope_dims/2]  optional divisors of the frequencies
+ *
+ *   heads = n_heads * head_dim, kv = n_kv_heads * head_dim
+ *
+ * Source: the architecture "llama" of ggml docs/gguf.md; q and k rows of such files are
+ * permuted for rotation in pairs (2i, 2i+1).
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/model/gguf.h"
+#include "kernels/backend.h"
+
+struct model_params {
+	uint32_t n_layers;
+	uint32_t d_model;
+	uint32_t d_ff;
+	uint32_t n_heads;
+	uint32_t n_kv_heads;
+	uint32_t head_dim;
+	uint32_t n_vocab;
+	uint32_t context_length;
+	float eps; /* of the norms */
+	struct kv_rope_params rope;
+};
+
+/* One layer; q, k and v are one matrix, gate and up another. */
+struct model_layer {
+	float *attn_norm KV_DEV; /* [d] */
+	float *ffn_norm KV_DEV;  /* [d] */
+	struct kv_weight *qkv;
+	struct kv_weight *output;
+	struct kv_weight *gate_up;
+	struct kv_weight *down;
+};
+
+/**
+ * struct model - a loaded model
+ * @fingerprint:  SHA-256 over the whole file: metadata and every weight
+ * @weight_bytes: what the packed weights and the table take
+ */
+struct model {
+	const struct kv_backend *backend;
+	struct kv_device *dev;
+	struct model_params params;
+	struct model_layer *layers;
+	struct kv_table *embedding;
+	float *output_norm KV_DEV;
+	struct kv_weight *head;
+	struct kv_rope *rope;
+	uint8_t fingerprint[32];
+	size_t weight_bytes;
+};
+
+/**
+ * model_read_params() - the shape from the metadata, checked against itself
+ *
+ * Return: 0; -ENOTSUP an architecture, rope scaling or shape that kvd does not run, named
+ * in @err; -EINVAL a contradiction in the file.
+ */
+int model_read_params(const struct gguf *gguf, struct model_params *ret,
+		      struct load_error *err);
+
+/**
+ * model_load() - check, pack and upload every tensor
+ * @dev: outlives the model
+ * @fingerprint: [32] if it is known; NULL: hash the file
+ *
+ * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor; -ENOMEM.
+ */
+int model_load(struct model *ret, const struct gguf *gguf,
+	       const struct kv_backend *backend, struct kv_device *dev,
+	       const uint8_t *fingerprint, struct load_error *err);
+
+/* Idempotent, and fine on a zeroed struct. */
+void model_unload(struct model *model);
+
+#endif

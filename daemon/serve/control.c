@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/* See control.h. */
+#include "daemon/serve/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/engine/engine.h"
+#include "daemon/log.h"
+#include "daemon/msgid.h"
+#include "daemon/serve/monitor.h"
+#include "daemon/serve/op.h"
+#include "daemon/serve/session.h"
+#include "ipc/base.h"
+#include "ipc/proto.h"
+
+static uint64_t control_features(const struct session *session)
+{
+	const struct engine *engine = session->sessions->engine;
+	uint64_t features = 0;
+
+	if (engine->model) {
+		features |=
+			KVD_FEATURE_GENERATE | KVD_FEATURE_FORK | KVD_FEATURE_SCORE_TOP;
+		if (engine->tokenizer)
+			features |= KVD_FEATURE_TEXT;
+		if (engine->chat)
+			features |= KVD_FEATURE_CHAT;
+	}
+	if (session->admin)
+		features |= KVD_FEATURE_ADMIN;
+	if (session->keep)
+		features |= KVD_FEATURE_KEEP;
+	return features;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static void control_hello(struct session *session, const struct proto_request *request)
+{
+	const struct sessions *sessions = session->sessions;
+	const struct config *config = sessions->config;
+	struct kvd_msg_welcome msg;
+
+	session_keep(session, request->u.hello.features & KVD_FEATURE_KEEP);
+	msg = (struct kvd_msg_welcome){
+		.server =
+			{
+				.version = KVD_ABI_VERSION,
+				.max_rings = config->daemon.max_rings_per_client,
+				.max_sq_entries = KVD_MAX_SQ_ENTRIES,
+				.max_cq_entries = KVD_MAX_CQ_ENTRIES,
+				.max_in_flight =
+					min_u32(config->daemon.max_inflight_per_client,
+						KVD_MAX_IN_FLIGHT),
+				.max_msg = KVD_MSG_MAX,
+				.features = control_features(session),
+				.generation = sessions->generation,
+				.max_in_bytes = config->daemon.max_arena_per_ring,
+				.max_out_bytes = config->daemon.max_arena_per_ring,
+			},
+		.model = sessions->engine->info,
+	};
+
+	memcpy(session->name, request->u.hello.name, sizeof(session->name));
+	session->state = SESSION_READY;
+	proto_set_string(msg.server.release, sizeof(msg.server.release), KVD_VERSION);
+	proto_hdr_init(&msg.hdr, KVD_MSG_WELCOME, sizeof(msg), request->hdr.tag, 0);
+	log_event(LOG_DEBUG,
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_CONNECTED,
+			     .client_id = session->id, .uid = session->cred.uid,
+			     .has_uid = true, .detail = session->name,
+			     .detail_len = strlen(session->name)),
+		  "client %llu of uid %u connected", (unsigned long long)session->id,
+		  (unsigned)session->cred.uid);
+	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_CONNECT});
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
+static void control_ring_open(struct session *session,
+			      const struct proto_request *request)
+{
+	const struct config *config = session->sessions->config;
+	const struct kvd_msg_ring_open *open = &request->u.ring_open;
+	struct kvd_msg_ring_opened msg = {0};
+	struct session_ring *ring;
+	int fds[KVD_RING_N_FDS];
+	char text[KVD_TEXT_MAX];
+	int r;
+
+	if (session->n_rings >= config->daemon.max_rings_per_client) {
+		snprintf(text, sizeof(text),
+			 "too many rings: [daemon] max_rings_per_client is %u",
+			 config->daemon.max_rings_per_client);
+		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
+				    config->daemon.max_rings_per_client, text);
+		return;
+	}
+	if (open->in_bytes > config->daemon.max_arena_per_ring ||
+	    open->out_bytes > config->daemon.max_arena_per_ring) {
+		snprintf(text, sizeof(text),
+			 "arena too large: [daemon] max_arena_per_ring is %llu bytes",
+			 (unsigned long long)config->daemon.max_arena_per_ring);
+		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
+				    config->daemon.max_arena_per_ring, text);
+		return;
+	}
+	r = session_ring_open(session, open, &ring);
+	if (r == -EDQUOT) {
+		snprintf(text, sizeof(text),
+			 "the rings of this user take too much memory: [quota] max_arena "
+			 "is %llu bytes",
+			 (unsigned long long)session->user->max_arena);
+		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
+				    session->user->max_arena, text);
+		return;
+	}
+	if (r) {
+		session_reply_error(session, &request->hdr, r, 0, NULL);
+		return;
+	}
+	msg.ring_id = ring->id;
+	msg.geometry = ring->ring.geometry;
+	proto_hdr_init(&msg.hdr, KVD_MSG_RING_OPENED, sizeof(msg), request->hdr.tag, 0);
+	ring_daemon_get_fds(&ring->ring, fds);
+	session_reply(session, &msg, sizeof(msg), fds, KVD_RING_N_FDS);
+	ring_daemon_close_files(&ring->ring);
+}
+
+static void control_ring_close(struct session *session,
+			       const struct proto_request *request)
+{
+	struct kvd_msg_hdr msg;
+	int r = session_ring_close(session, request->u.ring_close.ring_id);
+
+	if (r) {
+		session_reply_error(session, &request->hdr, r, 0, "no such ring");
+		return;
+	}
+	proto_hdr_init(&msg, KVD_MSG_RING_CLOSED, sizeof(msg), request->hdr.tag, 0);
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
+static void control_stats(struct session *session, const struct proto_request *request)
+{
+	const struct sessions *sessions = session->sessions;
+	struct kvd_msg_stats_reply msg = {0};
+	struct kvd_stats *stats = &msg.stats;
+
+	stats->size = sizeof(*stats);
+	stats->generation = sessions->generation;
+	stats->uptime_ns = loop_now(sessions->loop) - sessions->started_ns;
+	proto_set_string(stats->release, sizeof(stats->release), KVD_VERSION);
+	stats->model = sessions->engine->info;
+	engine_stats(sessions->engine, stats);
+	stats->clients = sessions->n_sessions;
+	stats->rings = sessions->n_rings;
+	stats->sessions_faulty = sessions->n_faulty;
+	stats->draining = sessions->draining;
+	proto_hdr_init(&msg.hdr, KVD_MSG_STATS_REPLY, sizeof(msg), request->hdr.tag, 0);
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
+static void control_describe_client(const struct session *client,
+				    struct kvd_client_info *info)
+{
+	const struct sched *sched = client->sessions->engine->sched;
+
+	*info = (struct kvd_client_info){
+		.id = client->id,
+		.uid = client->cred.uid,
+		.gid = client->cred.gid,
+		.pid = client->cred.pid,
+		.rings = client->n_rings,
+		.tokens_prompt = client->tokens_prompt,
+		.tokens_generated = client->tokens_generated,
+		.tokens_cached = client->tokens_cached,
+		.connected_ns = loop_now(client->sessions->loop) - client->connected_ns,
+		.requests_failed = client->requests_failed,
+		.ttft_ns = client->ttft_ns,
+		.arena = client->charged,
+	};
+	memcpy(info->name, client->name, sizeof(info->name));
+	if (client->state == SESSION_NEW && client->hello_tag)
+		proto_set_string(info->name, sizeof(info->name), "(kept)");
+	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
+		for (const struct op *op = ring->ops; op; op = op->next) {
+			const struct request *request =
+				op->seq_id ? sched_get(sched, op->seq_id) : NULL;
+
+			if (!request)
+				continue;
+			if (request->state == REQUEST_WAITING)
+				info->requests_waiting++;
+			else
+				info->requests_running++;
+			info->blocks += request->table.n_blocks;
+			info->tokens_generated += request->n_generated;
+		}
+}
+
+static void control_clients(struct session *session, const struct proto_request *request)
+{
+	const struct kvd_msg_clients *ask = &request->u.clients;
+	uint32_t max =
+		ask->max && ask->max < KVD_CLIENTS_PAGE ? ask->max : KVD_CLIENTS_PAGE;
+	struct {
+		struct kvd_msg_clients_reply head;
+		struct kvd_client_info info[KVD_CLIENTS_PAGE];
+	} * msg;
+	size_t len;
+
+	msg = calloc(1, sizeof(*msg));
+	if (!msg) {
+		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
+		return;
+	}
+	msg->head.entry_size = sizeof(msg->info[0]);
+	for (const struct session *s = session->sessions->list; s; s = s->next) {
+		if (s->id <= ask->after_id || s->state == SESSION_CLOSING ||
+		    (!session->admin &&
+		     (s->state != SESSION_READY || s->cred.uid != session->cred.uid)))
+			continue;
+		if (msg->head.n == max) {
+			msg->head.next_id = msg->info[max - 1].id;
+			break;
+		}
+		control_describe_client(s, &msg->info[msg->head.n++]);
+	}
+	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
+	proto_hdr_init(&msg->head.hdr, KVD_MSG_CLIENTS_REPLY, len, request->hdr.tag, 0);
+	session_reply(session, msg, len, NULL, 0);
+	free(msg);
+}
+
+/* By its name, or by the first digits of its fingerprint. */
+static bool control_is_model(const struct engine *engine, const char *text)
+{
+	char digits[2 * sizeof(engine->info.fingerprint) + 1];
+	size_t len = strlen(text);
+
+	if (!engine->model)
+		return false;
+	if (strcmp(text, engine->info.name) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof(engine->info.fingerprint); i++)
+		snprintf(digits + 2 * i, 3, "%02x", engine->info.fingerprint[i]);
+	return len >= KVD_MODEL_DIGITS && len < sizeof(digits) &&
+	       strncmp(text, digits, len) == 0;
+}
+
+static void control_flush(struct session *session, const struct proto_request *request)
+{
+	const struct kvd_msg_flush *ask = &request->u.flush;
+	struct engine *engine = session->sessions->engine;
+	struct kvd_msg_flush_reply msg = {0};
+	uint32_t domain = session->user->domain;
+	bool all = session->admin && !ask->domain[0];
+	char text[KVD_TEXT_MAX];
+
+	if (ask->domain[0] &&
+	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
+		session_reply_error(session, &request->hdr, -EINVAL, 0,
+				    "no such domain; it is written uid:NUMBER, or is the "
+				    "NAME of a [domain NAME], or public");
+		return;
+	}
+	if (!session->admin && domain != session->user->domain) {
+		session_reply_error(
+			session, &request->hdr, -EPERM, 0,
+			"only an administrator may flush the domain of others");
+		return;
+	}
+	if (ask->model[0] && !control_is_model(engine, ask->model)) {
+		snprintf(text, sizeof(text),
+			 engine->model ? "no such model is loaded; the one that is "
+					 "served is called %s"
+				       : "no model is loaded%s",
+			 engine->info.name);
+		session_reply_error(session, &request->hdr, -ENOENT, 0, text);
+		return;
+	}
+	engine_flush(engine, all, domain, &msg.counts);
+	log_event(LOG_INFO,
+		  LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
+			     .uid = session->cred.uid, .has_uid = true),
+		  "cache flushed: %llu blocks freed, %llu in use, %llu pinned",
+		  (unsigned long long)msg.counts.flushed_blocks,
+		  (unsigned long long)msg.counts.kept_active,
+		  (unsigned long long)msg.counts.kept_pinned);
+	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						    .blocks = msg.counts.flushed_blocks});
+	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
+void control_request(struct session *session, const struct proto_request *request)
+{
+	switch (request->hdr.type) {
+	case KVD_MSG_HELLO:
+		control_hello(session, request);
+		break;
+	case KVD_MSG_RING_OPEN:
+		control_ring_open(session, request);
+		break;
+	case KVD_MSG_RING_CLOSE:
+		control_ring_close(session, request);
+		break;
+	case KVD_MSG_STATS:
+		control_stats(session, request);
+		break;
+	case KVD_MSG_CLIENTS:
+		control_clients(session, request);
+		break;
+	case KVD_MSG_FLUSH:
+		control_flush(session, request);
+		break;
+	case KVD_MSG_QUOTA:
+		control_quota(session, request);
+		break;
+	case KVD_MSG_PREFIX:
+		control_prefix(session, request);
+		break;
+	case KVD_MSG_CACHE_LIST:
+		control_cache_list(session, request);
+		break;
+	case KVD_MSG_DRAIN:
+		control_drain(session, request);
+		break;
+	case KVD_MSG_MONITOR:
+		monitor_reply(session, request->hdr.tag);
+		break;
+	default:
+		session_fault(session, "unknown message");
+	}
+}

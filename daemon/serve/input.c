@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* See input.h. */
+#include "daemon/serve/input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvd/abi.h>
+
+#include "daemon/engine/engine.h"
+#include "daemon/model/chat.h"
+#include "ipc/proto.h"
+#include "ipc/sqe.h"
+
+static int32_t input_ids(const struct engine *engine, const void *data, uint32_t len,
+			 struct token_list *list, uint64_t *ret_detail)
+{
+	uint32_t n = len / 4;
+
+	if (len % 4)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t id;
+
+		memcpy(&id, (const char *)data + (size_t)i * 4, sizeof(id));
+		if (id >= engine->info.n_vocab) {
+			*ret_detail = i;
+			return KVD_E_TOKEN;
+		}
+		if (token_list_add(list, (int32_t)id))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int32_t input_text(const struct engine *engine, const char *text, uint32_t len,
+			  uint8_t flags, struct token_list *list, uint64_t *ret_detail)
+{
+	unsigned how = 0;
+	size_t valid;
+	int r;
+
+	if (!engine->tokenizer)
+		return KVD_E_TOKENIZER;
+	valid = utf8_valid_len(text, len);
+	if (valid < len) {
+		*ret_detail = valid;
+		return KVD_E_TEXT;
+	}
+	if (!(flags & KVD_SQE_NO_SPECIAL))
+		how |= TOKENIZER_PARSE_SPECIAL;
+	if (!(flags & KVD_SQE_NO_BOS))
+		how |= TOKENIZER_ADD_BOS;
+	r = tokenizer_encode(engine->tokenizer, text, len, how, list);
+	return r > 0 ? KVD_E_TOKENIZER : r;
+}
+
+static int32_t chat_result(int r)
+{
+	switch (r) {
+	case CHAT_NO_TEMPLATE:
+	case CHAT_UNKNOWN_TEMPLATE:
+		return KVD_E_TEMPLATE;
+	case CHAT_BAD_ROLE:
+		return -EINVAL;
+	case CHAT_NO_MESSAGES:
+		return KVD_E_EMPTY;
+	case CHAT_TOO_COMPLEX:
+		return KVD_E_TOKENIZER;
+	default:
+		return r;
+	}
+}
+
+static int32_t input_chat(const struct engine *engine, const void *data, uint32_t len,
+			  struct token_list *list, uint64_t *ret_detail)
+{
+	struct chat_message *messages;
+	struct sqe_span role, content;
+	size_t n = 0, pos = 0;
+	int32_t r;
+
+	if (!engine->chat)
+		return KVD_E_TEMPLATE;
+	messages = malloc(KVD_MAX_CHAT_MESSAGES * sizeof(*messages));
+	if (!messages)
+		return -ENOMEM;
+	while ((r = sqe_next_message(data, len, &pos, &role, &content)) > 0) {
+		size_t valid = utf8_valid_len(content.bytes, content.len);
+
+		if (n == KVD_MAX_CHAT_MESSAGES) {
+			*ret_detail = KVD_MAX_CHAT_MESSAGES;
+			r = -E2BIG;
+			break;
+		}
+		if (valid < content.len) {
+			*ret_detail =
+				(uint64_t)(content.bytes - (const uint8_t *)data) + valid;
+			r = KVD_E_TEXT;
+			break;
+		}
+		messages[n++] = (struct chat_message){
+			.role = (const char *)role.bytes,
+			.role_len = role.len,
+			.content = (const char *)content.bytes,
+			.content_len = content.len,
+		};
+	}
+	if (!r)
+		r = chat_result(chat_encode(engine->chat, messages, n, list));
+	free(messages);
+	return r;
+}
+
+int32_t input_tokens(const struct engine *engine, uint16_t kind, const void *data,
+		     uint32_t len, uint8_t flags, struct token_list *list,
+		     uint64_t *ret_detail)
+{
+	switch (kind) {
+	case KVD_INPUT_TOKENS:
+		return input_ids(engine, data, len, list, ret_detail);
+	case KVD_INPUT_TEXT:
+		return input_text(engine, data, len, flags, list, ret_detail);
+	case KVD_INPUT_CHAT:
+		return input_chat(engine, data, len, list, ret_detail);
+	default:
+		return -EINVAL;
+	}
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections that outlive the daemon, and those that a former one left. See session.h. */
+#include "daemon/serve/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/fdstore.h"
+#include "ipc/base.h"
+#include "ipc/fdpass.h"
+#include "ipc/proto.h"
+
+/*
+ * How old a connection is before the service manager hears of it, and how often that is tried
+ * where it fails. Connections come and go as fast as clients like; so each user makes no
+ * more messages a second for it than he may have connections, twice.
+ */
+#define KEEP_PERIOD_NS UINT64_C(1000000000)
+
+static void session_store_name(const struct session *session, char *ret_name)
+{
+	snprintf(ret_name, FDSTORE_NAME_MAX, "%s%llu",
+		 session->by_admin_socket ? FDSTORE_ADMIN : FDSTORE_CLIENT,
+		 (unsigned long long)session->id);
+}
+
+static void session_store(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct session *session = container_of(timer, struct session, keep_timer);
+	char name[FDSTORE_NAME_MAX];
+
+	(void)now_ns;
+	session_store_name(session, name);
+	/* What is not kept yet ends with the daemon, and its client connects again. */
+	session->stored = session->state == SESSION_READY &&
+			  !fdstore_push(session->sessions->store, name, session->fd);
+	if (session->stored || session->state != SESSION_READY)
+		loop_timer_stop(timer);
+}
+
+void session_keep(struct session *session, bool wanted)
+{
+	struct sessions *sessions = session->sessions;
+	char name[FDSTORE_NAME_MAX];
+
+	if (!wanted && session->stored) {
+		session_store_name(session, name);
+		session->stored = fdstore_remove(sessions->store, name) != 0;
+	}
+	if (!wanted || !sessions->store || !fdstore_is_there(sessions->store))
+		return;
+	session->keep = session->stored ||
+			!loop_timer_start(sessions->loop, &session->keep_timer,
+					  loop_now(sessions->loop) + KEEP_PERIOD_NS,
+					  KEEP_PERIOD_NS, session_store);
+}
+
+void session_unkeep(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+	char name[FDSTORE_NAME_MAX];
+
+	loop_timer_stop(&session->keep_timer);
+	if (!session->stored || sessions->ending)
+		return;
+	session->stored = false;
+	session_store_name(session, name);
+	/* The duplicate in the store would keep it open for a while. */
+	shutdown(session->fd, SHUT_RDWR);
+	fdstore_leave(sessions->store, name);
+}
+
+static void session_tell(struct session *session)
+{
+	uint64_t generation = session->sessions->generation;
+	struct kvd_msg_notice msg = {
+		.kind = KVD_NOTICE_RESTARTED,
+		/* Differs from those of the daemons just before. */
+		.hello_tag = (uint32_t)generation ? (uint32_t)generation : 1,
+		.generation = generation,
+	};
+
+	proto_hdr_init(&msg.hdr, KVD_MSG_NOTICE, sizeof(msg), 0, 0);
+	session->hello_tag = msg.hello_tag;
+	/* One that has slept through so many restarts that it does not fit is closed. */
+	if (fdpass_send(session->fd, &msg, sizeof(msg), NULL, 0) < 0)
+		session_close(session);
+}
+
+uint32_t sessions_adopt(struct sessions *sessions)
+{
+	static const char *const prefixes[] = {FDSTORE_ADMIN, FDSTORE_CLIENT, NULL};
+	char name[FDSTORE_NAME_MAX], *end;
+	struct session *session;
+	uint32_t n = 0;
+	int fd;
+
+	if (!sessions->store)
+		return 0;
+	/* By rising id, as they came: then who had a place has one, and the same connection
+	 * as before decides on the domain of its user. */
+	while ((fd = fdstore_take_next(sessions->store, prefixes, name)) >= 0) {
+		bool admin = strncmp(name, FDSTORE_ADMIN, strlen(FDSTORE_ADMIN)) == 0;
+		const char *digits = name + strlen(prefixes[admin ? 0 : 1]);
+		unsigned long long id;
+
+		errno = 0;
+		id = strtoull(digits, &end, 10);
+		session = NULL;
+		if (!errno && !*end && id > 0 && id < UINT64_MAX)
+			session = session_new(sessions, fd, admin, id);
+		else
+			close(fd);
+		if (!session) {
+			(void)fdstore_remove(sessions->store, name);
+			continue;
+		}
+		session->stored = true;
+		session_tell(session);
+		n++;
+	}
+	return n;
+}

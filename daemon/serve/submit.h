@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_SERVE_SUBMIT_H
+#define KVD_DAEMON_SERVE_SUBMIT_H
+
+/*
+ * What SQEs mean: for each operation the way from a private
+ * copy of the SQE, checked by ipc/sqe.h, to a request of the scheduler or an answer on the spot.
+ *
+ * Copy, then validate, then act: the SQE was copied once by the ring, inputs and
+ * parameters are copied once here, and nothing in shared memory is looked at twice.
+ * Whatever is wrong ends in the final CQE of that SQE.
+ *
+ * Thread: loop.
+ */
+
+#include <stdint.h>
+
+#include <kvd/abi.h>
+
+struct encoder_result;
+struct op;
+struct session_ring;
+
+/* Act on one SQE. It yields exactly one final CQE, now or later. */
+void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns);
+
+/**
+ * submit_encoded() - go on with an operation whose input has become tokens (encoder.h)
+ * @result: its list is taken over
+ *
+ * The ring takes further SQEs afterwards.
+ */
+void submit_encoded(struct session_ring *ring, struct op *op, const struct kvd_sqe *sqe,
+		    struct encoder_result *result);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* See submit_input.h. */
+#include "daemon/serve/submit_input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/engine.h"
+#include "daemon/serve/encoder.h"
+#include "daemon/serve/input.h"
+#include "daemon/serve/op.h"
+#include "daemon/serve/session.h"
+
+/* A private copy of arena bytes. Return: 0 with *ret_copy NULL for no bytes; -errno. */
+static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
+		       void **ret_copy)
+{
+	const void *shared;
+
+	*ret_copy = NULL;
+	if (!len)
+		return 0;
+	shared = ring_daemon_in(&ring->ring, off, len);
+	if (!shared)
+		return -EFAULT;
+	*ret_copy = malloc(len);
+	if (!*ret_copy)
+		return -ENOMEM;
+	memcpy(*ret_copy, shared, len);
+	return 0;
+}
+
+void submit_free_secret(void *p, size_t len)
+{
+	if (p)
+		explicit_bzero(p, len);
+	free(p);
+}
+
+void submit_free_tokens(struct token_list *list)
+{
+	if (list->ids)
+		explicit_bzero(list->ids, list->n * sizeof(list->ids[0]));
+	token_list_deinit(list);
+}
+
+/* Before a byte is copied: an arena may hold far more than any operation takes. */
+static int32_t check_length(struct op *op, const struct kvd_sqe *sqe,
+			    uint64_t *ret_detail)
+{
+	bool tokens = sqe->input == KVD_INPUT_TOKENS;
+	uint32_t n = tokens ? sqe->in_len / 4 : sqe->in_len;
+	uint32_t max = tokens ? INPUT_MAX_TOKENS : INPUT_MAX_TEXT;
+
+	if (tokens && sqe->opcode != KVD_OP_DETOKENIZE)
+		max = op->engine->info.context_length;
+	if (n <= max)
+		return 0;
+	*ret_detail = max;
+	op->n_asked = tokens ? n : 0;
+	return tokens && sqe->opcode != KVD_OP_DETOKENIZE ? KVD_E_CONTEXT : -E2BIG;
+}
+
+int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
+			   struct token_list *list, uint64_t *ret_detail)
+{
+	struct encoder_result *encoded = op->encoded;
+	void *copy;
+	int32_t r;
+
+	if (encoded) {
+		op->encoded = NULL;
+		*list = encoded->list;
+		encoded->list = (struct token_list){0};
+		*ret_detail = encoded->detail;
+		if (!encoded->res)
+			op->n_asked = (uint32_t)list->n;
+		return encoded->res;
+	}
+	r = check_length(op, sqe, ret_detail);
+	if (r)
+		return r;
+	r = copy_in(op->ring, sqe->in_off, sqe->in_len, &copy);
+	if (!r)
+		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,
+				 list, ret_detail);
+	if (!r)
+		op->n_asked = (uint32_t)list->n;
+	submit_free_secret(copy, sqe->in_len);
+	return r;
+}
+
+/* Bytes of parameters, those of a later ABI too, with all stop strings. */
+#define PARAMS_MAX (4096 + KVD_MAX_STOP * (4 + KVD_MAX_STOP_LEN))
+
+int32_t submit_read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
+			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops)
+{
+	int32_t r;
+
+	*ret_copy = NULL;
+	if (sqe->params_len > PARAMS_MAX)
+		return -EINVAL;
+	r = copy_in(op->ring, sqe->params_off, sqe->params_len, ret_copy);
+	if (!r)
+		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
+					 ret_stops);
+	if (!r && ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
+		r = -EINVAL;
+	if (!r)
+		r = emit_init(&op->emit, ret_stops, ret_params->n_stop);
+	if (!r) {
+		op->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
+		op->keep = ret_params->flags & KVD_GEN_KEEP;
+	}
+	return r;
+}
