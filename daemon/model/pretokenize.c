@@ -26,10 +26,7 @@ static const struct family {
 	bool ignores_merges;
 	bool adds_bos;
 } families[] = {
-	/* No stage for digits: no merge of these vocabularies crosses one, and the
-	 * reference (transformers on the GGUF file) cuts white space before one as GPT-2
-	 * does, "\n\n1" into three pieces. */
-	{.name = "smollm", .patterns = {GPT2_PATTERN}},
+	{.name = "smollm", .patterns = {DIGIT_PATTERN, GPT2_PATTERN}},
 	{.name = "gpt-2", .patterns = {GPT2_PATTERN}},
 	{.name = "llama-bpe",
 	 .patterns = {LLAMA3_PATTERN("\\p{N}{1,3}")},
