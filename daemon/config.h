@@ -63,6 +63,8 @@ struct config_quota {
 	uint64_t max_arena; /* bytes, of all rings */
 };
 
+/* KV_MAX_THREADS, which the unit's TasksMax= has to have room for. */
+#define CONFIG_MAX_THREADS 256
 #define CONFIG_MAX_DOMAINS 32
 #define CONFIG_DOMAIN_NAME 40
 
@@ -117,7 +119,7 @@ struct config {
 		uint32_t max_model_len; /* 0: the model's */
 	} scheduler;
 	struct {
-		uint32_t threads;   /* 0: one for each CPU that may be used */
+		uint32_t threads;   /* 0: as many as CPUs and quota permit */
 		int isa;            /* enum config_isa */
 		cpu_set_t affinity; /* empty: not set */
 		int huge_pages;     /* enum config_huge_pages */

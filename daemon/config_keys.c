@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/config_keys.h"
 
+#include <kvd/abi.h>
+
 #include "kernels/format.h"
 
 #define KIB(n)     ((uint64_t)(n) << 10)
@@ -180,7 +182,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.max_rings_per_client),
 		.default_text = "16",
 		.min = 1,
-		.max = 1024,
+		.max = KVD_MAX_RINGS,
 		.live = true,
 		.help = "Rings that one connection may open.",
 	},
@@ -202,7 +204,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, daemon.max_arena_per_ring),
 		.default_text = "64M",
 		.min = KIB(64),
-		.max = MIB(1024),
+		.max = KVD_MAX_ARENA_BYTES,
 		.live = true,
 		.help = "Largest input arena, and largest output arena, of a ring.",
 	},
@@ -403,8 +405,9 @@ const struct config_key config_keys[] = {
 		.type = CONFIG_UINT,
 		.offset = offsetof(struct config, cpu.threads),
 		.default_text = "0",
-		.max = CPU_SETSIZE,
-		.help = "Threads that compute; 0: one for each CPU that may be used.",
+		.max = CONFIG_MAX_THREADS,
+		.help = "Threads that compute; 0: one for each CPU that may be used, as far as a\n"
+			"CPU quota reaches.",
 	},
 	{
 		.name = "isa",

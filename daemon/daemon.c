@@ -22,6 +22,11 @@
 
 #define STATUS_PERIOD_NS UINT64_C(5000000000)
 
+/* Descriptors: of the daemon itself; of a client with one ring, which are its connection, the
+ * ring's eventfd and both ends of its pipe. */
+#define OWN_FILES    64
+#define CLIENT_FILES 4
+
 static void daemon_terminate(struct daemon *daemon, int signo)
 {
 	log_event(LOG_NOTICE, LOG_FIELDS(.message_id = MSGID_STOPPING), "stopping on %s",
@@ -213,18 +218,19 @@ static void daemon_check_sandbox(void)
 	}
 }
 
-/* A client takes one descriptor, and two more for a ring. */
 static void daemon_check_files(const struct config *config)
 {
 	uint64_t have = host_limits_raise_files(),
-		 want = 64 + 3 * (uint64_t)config->daemon.max_clients;
+		 want = OWN_FILES + CLIENT_FILES * (uint64_t)config->daemon.max_clients;
 
 	if (have < want)
 		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_RLIMIT_SMALL),
 			  "%llu open files are permitted, enough for about %llu clients; "
 			  "raise LimitNOFILE= to %llu or lower [daemon] max_clients (%u)",
 			  (unsigned long long)have,
-			  (unsigned long long)(have > 64 ? (have - 64) / 3 : 0),
+			  (unsigned long long)(have > OWN_FILES
+						       ? (have - OWN_FILES) / CLIENT_FILES
+						       : 0),
 			  (unsigned long long)want, config->daemon.max_clients);
 }
 
@@ -242,7 +248,7 @@ static int daemon_check_memory(const struct config *config)
 	if (need <= limit)
 		return 0;
 	log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED),
-		  "model and cache need %llu MiB, but memory.max of control group %s is "
+		  "model and cache need %llu MiB, but the limit of control group %s is "
 		  "%llu MiB; raise MemoryMax= or lower [cache] kv_cache_memory",
 		  (unsigned long long)need >> 20, where, (unsigned long long)limit >> 20);
 	return -ENOMEM;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +49,30 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
 	return n;
 }
 
-/* "0::/kvd.slice/kvd.service" in /proc/self/cgroup is the unified hierarchy. */
-static int own_group(const char *root, char *group, size_t size)
+/*
+ * Version 2 is the line "0::/kvd.slice/kvd.service", version 1 "4:cpu,cpuacct:/path": a list of
+ * controllers between the colons. In a container with the host's names the path may not exist
+ * below the mount; the walk upwards then ends at the container's own group.
+ */
+static bool line_is_of(const char *line, const char *controller)
 {
-	char path[PATH_BYTES], text[4096], *line, *end;
+	const char *list = strchr(line, ':'), *end = list ? strchr(list + 1, ':') : NULL;
+	size_t len = strlen(controller);
+
+	if (!end)
+		return false;
+	if (!len)
+		return end == list + 1;
+	for (const char *at = list + 1; at < end; at += strcspn(at, ",:") + 1)
+		if (!strncmp(at, controller, len) && (at[len] == ',' || at[len] == ':'))
+			return true;
+	return false;
+}
+
+/* The own group of a controller of version 1; of version 2: "". */
+static int own_group(const char *root, const char *controller, char *group, size_t size)
+{
+	char path[PATH_BYTES], text[4096], *line, *rest;
 	ssize_t n;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root) >=
@@ -60,53 +81,148 @@ static int own_group(const char *root, char *group, size_t size)
 	n = read_text(path, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
-	line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-	if (!line)
-		return -ENOENT;
-	line = strchr(line, '/');
-	end = line ? strchr(line, '\n') : NULL;
-	if (!end || (size_t)(end - line) >= size)
-		return -ENAMETOOLONG;
-	*end = '\0';
-	strcpy(group, line);
-	return 0;
+	for (rest = text; (line = strsep(&rest, "\n"));) {
+		const char *name = strchr(line, '/');
+
+		if (!name || !line_is_of(line, controller))
+			continue;
+		if (strlen(name) >= size)
+			return -ENAMETOOLONG;
+		strcpy(group, name);
+		return 0;
+	}
+	return -ENOENT;
 }
 
-static uint64_t group_limit(const char *root, const char *group)
+/* A file of one group. Return: as read_text(). */
+static ssize_t read_group(const char *root, const char *controller, const char *group,
+			  const char *file, char *text, size_t size)
 {
-	char path[2 * PATH_BYTES], text[64], *end;
-	unsigned long long bytes;
+	char path[2 * PATH_BYTES];
 
-	(void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s/memory.max", root, group);
-	if (read_text(path, text, sizeof(text)) <= 0)
+	(void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s%s%s/%s", root,
+		       *controller ? "/" : "", controller, group, file);
+	return read_text(path, text, size);
+}
+
+/* Return: UINT64_MAX for "max", -1, and what is no number. */
+static uint64_t parse_limit(const char *text)
+{
+	unsigned long long n;
+	char *end;
+
+	if (*text < '0' || *text > '9')
 		return UINT64_MAX;
 	errno = 0;
-	bytes = strtoull(text, &end, 10);
-	/* "max", or something that is no number. */
-	return errno || end == text ? UINT64_MAX : bytes;
+	n = strtoull(text, &end, 10);
+	return errno ? UINT64_MAX : n;
 }
 
-int host_limits_memory(const char *root, uint64_t *ret_bytes, char *where,
-		       size_t where_size)
+/* What one group permits, in a unit of its own; UINT64_MAX: all. */
+typedef uint64_t group_limit_fn(const char *root, const char *group);
+
+static uint64_t memory_v2(const char *root, const char *group)
+{
+	char text[64];
+
+	if (read_group(root, "", group, "memory.max", text, sizeof(text)) <= 0)
+		return UINT64_MAX;
+	return parse_limit(text);
+}
+
+/* Without a limit it is the largest multiple of the page size. */
+static uint64_t memory_v1(const char *root, const char *group)
+{
+	char text[64];
+	uint64_t bytes;
+
+	if (read_group(root, "memory", group, "memory.limit_in_bytes", text,
+		       sizeof(text)) <= 0)
+		return UINT64_MAX;
+	bytes = parse_limit(text);
+	return bytes >= INT64_MAX - 0xffff ? UINT64_MAX : bytes;
+}
+
+static uint64_t whole_cpus(uint64_t quota, uint64_t period)
+{
+	return quota == UINT64_MAX || period == UINT64_MAX || !period ? UINT64_MAX
+								      : quota / period;
+}
+
+/* "50000 100000": microseconds of CPU time in each period; or "max 100000". */
+static uint64_t cpus_v2(const char *root, const char *group)
+{
+	char text[64];
+	const char *period;
+
+	if (read_group(root, "", group, "cpu.max", text, sizeof(text)) <= 0)
+		return UINT64_MAX;
+	period = strchr(text, ' ');
+	return period ? whole_cpus(parse_limit(text), parse_limit(period + 1))
+		      : UINT64_MAX;
+}
+
+static uint64_t cpus_v1(const char *root, const char *group)
+{
+	char quota[64], period[64];
+
+	if (read_group(root, "cpu", group, "cpu.cfs_quota_us", quota, sizeof(quota)) <=
+		    0 ||
+	    read_group(root, "cpu", group, "cpu.cfs_period_us", period, sizeof(period)) <=
+		    0)
+		return UINT64_MAX;
+	return whole_cpus(parse_limit(quota), parse_limit(period));
+}
+
+/*
+ * Lowers *least to what the own group or one above it permits. A machine may have controllers
+ * of both versions, so the caller asks for each. @where, @size: the group that sets it.
+ */
+static int walk_up(const char *root, const char *controller, group_limit_fn *limit,
+		   uint64_t *least, char *where, size_t size)
 {
 	char group[PATH_BYTES], *slash;
-	uint64_t least = UINT64_MAX;
-	int r = own_group(root, group, sizeof(group));
+	int r = own_group(root, controller, group, sizeof(group));
 
 	if (r)
 		return r;
-	where[0] = '\0';
 	do {
-		uint64_t bytes = group_limit(root, group);
+		uint64_t here = limit(root, strcmp(group, "/") != 0 ? group : "");
 
-		if (bytes < least) {
-			least = bytes;
-			(void)snprintf(where, where_size, "%s", *group ? group : "/");
+		if (here < *least) {
+			*least = here;
+			(void)snprintf(where, size, "%s", *group ? group : "/");
 		}
 		slash = strrchr(group, '/');
 		if (slash)
 			*slash = '\0';
 	} while (slash);
+	return 0;
+}
+
+int host_limits_memory(const char *root, uint64_t *ret_bytes, char *where,
+		       size_t where_size)
+{
+	uint64_t least = UINT64_MAX;
+	int r, r1;
+
+	where[0] = '\0';
+	r = walk_up(root, "", memory_v2, &least, where, where_size);
+	r1 = walk_up(root, "memory", memory_v1, &least, where, where_size);
+	if (r && r1)
+		return r;
 	*ret_bytes = least;
 	return 0;
+}
+
+uint32_t host_limits_cpus(const char *root, uint32_t n_usable)
+{
+	uint64_t least = UINT64_MAX;
+	char where[16];
+
+	(void)walk_up(root, "", cpus_v2, &least, where, sizeof(where));
+	(void)walk_up(root, "cpu", cpus_v1, &least, where, sizeof(where));
+	if (n_usable > least)
+		n_usable = (uint32_t)least;
+	return n_usable ? n_usable : 1;
 }

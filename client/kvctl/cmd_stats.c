@@ -100,6 +100,8 @@ static void print_json(const struct kvd_stats *stats)
 	json_u64(&json, "sessions_faulty", stats->sessions_faulty);
 	json_bool(&json, "draining", stats->draining);
 	json_bool(&json, "affinity_refused", stats->affinity_refused);
+	json_u64(&json, "threads", stats->threads);
+	json_u64(&json, "cpus", stats->cpus);
 	json_close_object(&json);
 	json_end(&json);
 }

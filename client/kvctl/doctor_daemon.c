@@ -233,6 +233,19 @@ static void check_affinity(struct doctor *doctor)
 		   "systemctl daemon-reload and restart kvd");
 }
 
+static void check_threads(struct doctor *doctor)
+{
+	const struct kvd_stats *s = &doctor->stats;
+
+	if (!s->cpus || s->threads <= s->cpus)
+		return;
+	doctor_add(doctor, "threads", DOCTOR_WARN,
+		   "%" PRIu64 " threads compute where CPUs and CPU quota have room for "
+		   "%" PRIu64 ": they wait for each other",
+		   s->threads, s->cpus);
+	doctor_fix(doctor, "threads = 0 below [cpu] in kvd.conf, or a larger CPUQuota=");
+}
+
 void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 {
 	struct kvd_server_info info;
@@ -251,6 +264,7 @@ void doctor_ask_daemon(struct doctor *doctor, struct kvc_client *client)
 	check_blocks(doctor);
 	check_draining(doctor);
 	check_affinity(doctor);
+	check_threads(doctor);
 	kvc_get_server_info(client, &info);
 	if (info.features & KVD_FEATURE_ADMIN) {
 		check_sums(doctor, client, &sample);

@@ -517,8 +517,10 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 	if (!r && engine->tokenizer)
 		r = encoder_init(&engine->encoder, engine);
 	if (r)
-		snprintf(error, error_size, "cannot start the worker threads: %s",
-			 strerror(-r));
+		snprintf(error, error_size, "cannot start the worker threads: %s%s",
+			 strerror(-r),
+			 r == -EAGAIN ? "; TasksMax= or RLIMIT_NPROC permits no more"
+				      : "");
 	return r;
 }
 

@@ -8,12 +8,10 @@
 #include <sys/prctl.h>
 
 #include "daemon/config.h"
+#include "daemon/host_limits.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "kernels/cpu_features.h"
-
-/* Compute threads that every backend takes. */
-#define BACKEND_THREADS 256
 
 static int fail(char *error, size_t size, int code, const char *text)
 {
@@ -51,17 +49,29 @@ static void set_huge_pages(const struct config *config)
 			  "[cpu] huge_pages: cannot switch huge pages off");
 }
 
+/* How many threads @usable and the CPU quota have room for, and the default of them. */
+static void choose_threads(struct engine_device *device, struct kv_options *options,
+			   const cpu_set_t *usable)
+{
+	uint32_t n = host_limits_cpus("", (uint32_t)CPU_COUNT(usable));
+
+	device->n_cpus = n;
+	if (!options->n_threads)
+		options->n_threads = n < CONFIG_MAX_THREADS ? n : CONFIG_MAX_THREADS;
+	else if (options->n_threads > n)
+		log_warning("[cpu] threads is %u, but the CPUs and the CPU quota of the "
+			    "control groups have room for %u; the threads will wait for "
+			    "each other",
+			    options->n_threads, n);
+}
+
 /*
  * Go on without [cpu] affinity: the threads are as many as they would be, and run anywhere.
  * What refuses is the filter of kvd.service, unless a drop-in opens it.
  */
-static void do_without_affinity(struct engine_device *device, struct kv_options *options,
-				const cpu_set_t *usable)
+static void do_without_affinity(struct engine_device *device)
 {
 	device->affinity_refused = true;
-	/* With more CPUs the backend's own limit holds either way. */
-	if (!options->n_threads && CPU_COUNT(usable) <= BACKEND_THREADS)
-		options->n_threads = (uint32_t)CPU_COUNT(usable);
 	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_AFFINITY_REFUSED),
 		  "[cpu] affinity has no effect: the system call sched_setaffinity is "
 		  "refused; install the drop-in 50-affinity.conf, or set CPUAffinity= of "
@@ -80,23 +90,25 @@ static int open_backend(struct engine_device *device, const struct config *confi
 	cpu_set_t old, usable;
 	int r;
 
-	if (!CPU_COUNT(wanted)) {
-		r = device->backend->open(options, &device->dev);
-		return r ? fail_open(error, size, r) : 0;
-	}
 	CPU_ZERO(&old);
 	if (sched_getaffinity(0, sizeof(old), &old) < 0)
 		return fail(error, size, -errno, "cannot read the CPU affinity");
+	if (!CPU_COUNT(wanted)) {
+		choose_threads(device, options, &old);
+		r = device->backend->open(options, &device->dev);
+		return r ? fail_open(error, size, r) : 0;
+	}
 	CPU_AND(&usable, &old, wanted);
 	if (!CPU_COUNT(&usable)) {
 		snprintf(error, size,
 			 "[cpu] affinity names no CPU that this process may use");
 		return -EINVAL;
 	}
+	choose_threads(device, options, &usable);
 	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
 		options->affinity = true;
 	else if (errno == EPERM)
-		do_without_affinity(device, options, &usable);
+		do_without_affinity(device);
 	else
 		return fail(error, size, -errno, "cannot set [cpu] affinity");
 	r = device->backend->open(options, &device->dev);

@@ -22,6 +22,7 @@ struct config;
  * @dev: NULL: not open
  * @name: "cpu-amx": for people
  * @worker_cpus: that the thread which runs steps is bound to; empty: any
+ * @n_cpus: that mask and CPU quota leave to the threads
  * @affinity_refused: [cpu] affinity is set, and the kernel does not permit it
  */
 struct engine_device {
@@ -30,6 +31,7 @@ struct engine_device {
 	struct kv_props props;
 	char name[32];
 	cpu_set_t worker_cpus;
+	uint32_t n_cpus;
 	bool affinity_refused;
 };
 

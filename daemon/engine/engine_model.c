@@ -467,4 +467,6 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->tail_bytes = tail_bytes(m);
 	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
 	stats->affinity_refused = m->device.affinity_refused;
+	stats->threads = m->device.props.n_threads;
+	stats->cpus = m->device.n_cpus;
 }

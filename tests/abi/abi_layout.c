@@ -261,6 +261,8 @@ int main(void)
 	FIELD(kvd_stats, tail_bytes);
 	FIELD(kvd_stats, draining);
 	FIELD(kvd_stats, affinity_refused);
+	FIELD(kvd_stats, threads);
+	FIELD(kvd_stats, cpus);
 	FIELD(kvd_msg_stats_reply, hdr);
 	SIZE(kvd_msg_clients);
 	FIELD(kvd_msg_clients, hdr);

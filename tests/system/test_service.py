@@ -203,5 +203,50 @@ def test_affinity_refused():
                   1 if affinity else 0, "rows of doctor")
 
 
+def quota_group(percent):
+    """A control group below the own one, of either version, with a CPU quota."""
+    with open("/proc/self/cgroup", encoding="ascii") as f:
+        own = dict(line.rstrip("\n").split(":", 2)[1:] for line in f)
+    v1 = next((c for c in own if "cpu" in c.split(",")), None)
+    base = "/sys/fs/cgroup" + (f"/cpu{own[v1]}" if v1 else own.get("", "/nowhere"))
+    group = os.path.join(base, f"kvd-test-{os.getpid()}")
+    try:
+        os.mkdir(group)
+    except OSError as e:
+        raise Skip(f"no control group can be made: {e}") from e
+    try:
+        for name, text in ((("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", f"{percent}000"))
+                           if v1 else (("cpu.max", f"{percent}000 100000"),)):
+            with open(os.path.join(group, name), "w", encoding="ascii") as f:
+                f.write(text)
+    except OSError as e:
+        os.rmdir(group)
+        raise Skip(f"no CPU quota can be set: {e}") from e
+    return group
+
+
+def enter(group):
+    with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
+        f.write("0")
+
+
+def test_cpu_quota():
+    """threads = 0 takes what the quota has room for; more is one warning and a row of doctor."""
+    group = quota_group(150)
+    small = {"cache.kv_cache_memory": "32M"}
+    try:
+        for threads, want, warned in ((0, 1, False), (2, 2, True)):
+            with Daemon({**small, "cpu.threads": threads}, start=False) as d:
+                d.popen["preexec_fn"] = lambda: enter(group)
+                d.start()
+                stats = d.stats()
+                equal((stats["threads"], stats["cpus"]), (want, 1), "threads and CPUs")
+                equal("threads is 2" in d.log(), warned, "a warning")
+                equal(bool(re.search("^warn  threads ", d.kvctl("doctor").stdout, re.M)), warned,
+                      "row of doctor")
+    finally:
+        os.rmdir(group)
+
+
 if __name__ == "__main__":
     sys.exit(kvdtest.run(globals()))

@@ -105,7 +105,7 @@ too_little_memory() {
 	systemctl set-property --runtime kvd.slice MemoryMax=48M
 	! restart || return 1
 	systemctl stop kvd
-	one $START_FAILED 'memory.max of control group /kvd.slice is 48 MiB' || return 1
+	one $START_FAILED 'limit of control group /kvd.slice is 48 MiB' || return 1
 	plain && answers
 }
 

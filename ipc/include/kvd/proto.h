@@ -368,6 +368,8 @@ struct kvd_msg_ring_close {
  *               the format quantizes only whole blocks
  * @draining:    1 while new requests for the model are refused (struct kvd_msg_drain)
  * @affinity_refused: 1 where [cpu] affinity is set, but the daemon may not bind its threads
+ * @threads:     that compute
+ * @cpus:        that their affinity and the CPU quota of the control groups leave to them
  */
 struct kvd_stats {
 	uint32_t size;
@@ -402,6 +404,8 @@ struct kvd_stats {
 	uint64_t tail_bytes;
 	uint64_t draining;
 	uint64_t affinity_refused;
+	uint64_t threads;
+	uint64_t cpus;
 };
 
 /* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */

@@ -65,7 +65,7 @@ START_TEST(memory_limit_is_the_least_above)
 	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), -ENOENT);
 	put("/proc/self/cgroup", "1:name=systemd:/init.scope\n");
 	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), -ENOENT);
-	put("/proc/self/cgroup", "4:memory:/a\n0::/kvd.slice/kvd.service\n");
+	put("/proc/self/cgroup", "0::/kvd.slice/kvd.service\n");
 	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
 	ck_assert_uint_eq(bytes, UINT64_MAX);
 	ck_assert_str_eq(where, "");
@@ -84,6 +84,65 @@ START_TEST(memory_limit_is_the_least_above)
 	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
 	ck_assert_uint_eq(bytes, 8192);
 	ck_assert_str_eq(where, "/");
+}
+END_TEST
+
+/* Version 1: a container of Docker sees the host's path, and only its own limit. */
+START_TEST(memory_limit_of_version_1)
+{
+	char where[64];
+	uint64_t bytes;
+
+	put("/proc/self/cgroup", "4:memory:/docker/abc\n1:name=systemd:/docker/abc\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, UINT64_MAX);
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "125829120\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, 125829120);
+	ck_assert_str_eq(where, "/");
+	put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "65536\n");
+	ck_assert_int_eq(host_limits_memory(root, &bytes, where, sizeof(where)), 0);
+	ck_assert_uint_eq(bytes, 65536);
+	ck_assert_str_eq(where, "/docker/abc");
+}
+END_TEST
+
+/* Quota and period as the kernel prints them, and whole CPUs worked out by hand. */
+START_TEST(cpu_quota_of_a_group)
+{
+	static const struct {
+		const char *max;
+		const char *quota, *period;
+		uint32_t cpus;
+	} rows[] = {
+		{"max 100000\n", "-1\n", "100000\n", 8},
+		{"50000 100000\n", "50000\n", "100000\n", 1},
+		{"399999 100000\n", "399999\n", "100000\n", 3},
+		{"400000 100000\n", "400000\n", "100000\n", 4},
+		{"20000 5000\n", "20000\n", "5000\n", 4},
+		{"6400000 100000\n", "6400000\n", "100000\n", 8},
+		{"400000 0\n", "400000\n", "0\n", 8},
+		{"many\n", "\n", "\n", 8},
+	};
+
+	ck_assert_uint_eq(host_limits_cpus(root, 8), 8);
+	put("/proc/self/cgroup", "0::/kvd.slice/kvd.service\n");
+	put("/sys/fs/cgroup/kvd.slice/kvd.service/cpu.max", rows[_i].max);
+	ck_assert_uint_eq(host_limits_cpus(root, 8), rows[_i].cpus);
+	/* The one above it holds as well. */
+	put("/sys/fs/cgroup/kvd.slice/cpu.max", "200000 100000\n");
+	ck_assert_uint_eq(host_limits_cpus(root, 8), rows[_i].cpus < 2 ? 1 : 2);
+	ck_assert_uint_eq(host_limits_cpus(root, 1), 1);
+	/* Version 1, and a machine with both. */
+	put("/proc/self/cgroup", "3:cpuset:/no\n2:cpu,cpuacct:/a\n");
+	put("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", rows[_i].quota);
+	put("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", rows[_i].period);
+	ck_assert_uint_eq(host_limits_cpus(root, 8), rows[_i].cpus);
+	put("/proc/self/cgroup", "2:cpu,cpuacct:/a\n0::/kvd.slice\n");
+	ck_assert_uint_eq(host_limits_cpus(root, 8), rows[_i].cpus < 2 ? 1 : 2);
+	put("/proc/self/cgroup", "2:cpuacct:/a\n1:cpuset:/a\n");
+	ck_assert_uint_eq(host_limits_cpus(root, 8), 8);
 }
 END_TEST
 
@@ -181,6 +240,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, memory_limit_is_the_least_above);
+	tcase_add_test(tcase, memory_limit_of_version_1);
+	tcase_add_loop_test(tcase, cpu_quota_of_a_group, 0, 8);
 	tcase_add_test(tcase, files_are_raised_to_the_hard_limit);
 	tcase_add_loop_test(tcase, probe_sees_what_a_filter_refuses, 0, 3);
 	tcase_add_test(tcase, probe_level);
