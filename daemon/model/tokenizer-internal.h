@@ -38,19 +38,32 @@ struct strings {
 	uint32_t map_mask, n_mapped;
 };
 
+/* Tokens that are found in a text as wholes: ids sorted by text, and the bytes that one of
+ * them begins with. */
+struct whole_tokens {
+	int32_t *ids;
+	uint32_t n;
+	bool first[256];
+};
+
+/**
+ * struct tokenizer
+ * @types:        [n_tokens] enum token_type
+ * @eog:          [n_tokens] 0 or 1
+ * @specials:     control, unknown and user-defined tokens
+ * @user_defined: those of @specials that are text, found whatever the caller's flags
+ * @byte_tokens:  by byte, TOKEN_NONE where the vocabulary has none
+ */
 struct tokenizer {
 	uint32_t n_tokens;
 	struct strings strings;
-	uint8_t *types;    /* [n_tokens] enum token_type */
-	uint8_t *eog;      /* [n_tokens] 0 or 1 */
-	int32_t *specials; /* [n_specials] ids, sorted by text */
-	uint32_t n_specials;
-	bool special_first[256]; /* bytes that a special token begins with */
+	uint8_t *types;
+	uint8_t *eog;
+	struct whole_tokens specials;
+	struct whole_tokens user_defined;
 	struct bpe bpe;
 	struct pretokenizer *pre;
 	int32_t byte_tokens[256];
-	int32_t replacement[3]; /* ids of U+FFFD */
-	uint32_t n_replacement;
 	int32_t bos, eos;
 	bool add_bos;
 };

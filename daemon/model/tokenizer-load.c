@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Builds a tokenizer from a model file's metadata. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -399,30 +398,34 @@ static int special_cmp(const void *a, const void *b, void *arg)
 	return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
-static int load_specials(struct loader *ld)
+static int collect_whole(struct loader *ld, unsigned types, struct whole_tokens *ret)
 {
 	struct tokenizer *tok = ld->tok;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < tok->n_tokens; i++)
-		n += tok->types[i] == TOKEN_CONTROL ||
-		     tok->types[i] == TOKEN_USER_DEFINED;
-	tok->specials = calloc((size_t)n + 1, sizeof(*tok->specials));
-	if (!tok->specials)
+		n += types >> tok->types[i] & 1;
+	ret->ids = calloc((size_t)n + 1, sizeof(*ret->ids));
+	if (!ret->ids)
 		return loader_nomem(ld);
 	for (uint32_t i = 0; i < tok->n_tokens; i++) {
 		struct gguf_str str = strings_at(&tok->strings, i);
 
-		if (tok->types[i] != TOKEN_CONTROL && tok->types[i] != TOKEN_USER_DEFINED)
+		if (!(types >> tok->types[i] & 1) || !str.len ||
+		    str.len > SPECIAL_MAX_LEN)
 			continue;
-		if (!str.len || str.len > SPECIAL_MAX_LEN)
-			continue;
-		tok->specials[tok->n_specials++] = (int32_t)i;
-		tok->special_first[(uint8_t)str.data[0]] = true;
+		ret->ids[ret->n++] = (int32_t)i;
+		ret->first[(uint8_t)str.data[0]] = true;
 	}
-	qsort_r(tok->specials, tok->n_specials, sizeof(*tok->specials), special_cmp,
-		&tok->strings);
+	qsort_r(ret->ids, ret->n, sizeof(*ret->ids), special_cmp, &tok->strings);
 	return 0;
+}
+
+static int load_specials(struct loader *ld)
+{
+	return collect_whole(
+		ld, 1u << TOKEN_UNKNOWN | 1u << TOKEN_CONTROL | 1u << TOKEN_USER_DEFINED,
+		&ld->tok->specials);
 }
 
 /* An optional key that names a token. */
@@ -443,12 +446,50 @@ static int load_id(struct loader *ld, const char *key, int32_t *ret)
 	return 0;
 }
 
+static const char *const eog_texts[] = {
+	"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
+	"<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+};
+static const char *const turn_texts[] = {
+	"<|im_start|>",
+	"<|start_header_id|>",
+	"<|end_header_id|>",
+	"<start_of_turn>",
+};
+
+static bool is_one_of(struct gguf_str text, const char *const *texts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (gguf_str_eq(text, texts[i]))
+			return true;
+	return false;
+}
+
+static bool marks_a_turn(const struct tokenizer *tok, uint32_t id)
+{
+	struct gguf_str text = strings_at(&tok->strings, id);
+
+	return tok->eog[id] || (int32_t)id == tok->bos ||
+	       is_one_of(text, eog_texts, sizeof(eog_texts) / sizeof(eog_texts[0])) ||
+	       is_one_of(text, turn_texts, sizeof(turn_texts) / sizeof(turn_texts[0]));
+}
+
+/*
+ * Files exist that call the marks of turns user-defined. Those would be found in what a user
+ * writes, who could then end the turn and begin another one's.
+ */
+static int load_user_defined(struct loader *ld)
+{
+	struct tokenizer *tok = ld->tok;
+
+	for (uint32_t i = 0; i < tok->n_tokens; i++)
+		if (tok->types[i] == TOKEN_USER_DEFINED && marks_a_turn(tok, i))
+			tok->types[i] = TOKEN_CONTROL;
+	return collect_whole(ld, 1u << TOKEN_USER_DEFINED, &tok->user_defined);
+}
+
 static int load_roles(struct loader *ld)
 {
-	static const char *const eog_texts[] = {
-		"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
-		"<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-	};
 	struct tokenizer *tok = ld->tok;
 	int32_t eot = TOKEN_NONE;
 	int r;
@@ -480,24 +521,6 @@ static int load_roles(struct loader *ld)
 	return 0;
 }
 
-/* Until it is known, a byte without a token is left out, so this cannot recurse. */
-static int load_replacement(struct loader *ld)
-{
-	struct tokenizer *tok = ld->tok;
-	struct token_list list = {0};
-	int r;
-
-	r = tokenizer_encode(tok, "\xef\xbf\xbd", 3, 0, &list);
-	if (r == 0) {
-		assert(list.n <= 3);
-		tok->n_replacement = (uint32_t)list.n;
-		for (size_t i = 0; i < list.n; i++)
-			tok->replacement[i] = list.ids[i];
-	}
-	token_list_deinit(&list);
-	return r ? loader_nomem(ld) : 0;
-}
-
 int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct load_error *err)
 {
 	struct loader ld = {.gguf = gguf, .err = err};
@@ -516,7 +539,7 @@ int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct load_e
 	if (r == 0)
 		r = load_roles(&ld);
 	if (r == 0)
-		r = load_replacement(&ld);
+		r = load_user_defined(&ld);
 	free(ld.buf);
 	if (r < 0) {
 		tokenizer_free(ld.tok);
@@ -535,7 +558,8 @@ void tokenizer_free(struct tokenizer *tok)
 	free(tok->strings.map);
 	free(tok->types);
 	free(tok->eog);
-	free(tok->specials);
+	free(tok->specials.ids);
+	free(tok->user_defined.ids);
 	bpe_deinit(&tok->bpe);
 	pretokenizer_free(tok->pre);
 	free(tok);

@@ -90,16 +90,16 @@ size_t tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t 
 }
 
 /*
- * The longest special token at the start of @s. The tokens are sorted, so those that agree
+ * The longest token of @set at the start of @s. They are sorted, so those that agree
  * with the first i bytes are a range, which each further byte narrows.
  */
-static int32_t special_at(const struct tokenizer *tok, const uint8_t *s, size_t len,
-			  size_t *ret_len)
+static int32_t whole_at(const struct tokenizer *tok, const struct whole_tokens *set,
+			const uint8_t *s, size_t len, size_t *ret_len)
 {
-	uint32_t lo = 0, hi = tok->n_specials;
+	uint32_t lo = 0, hi = set->n;
 	int32_t best = TOKEN_NONE;
 
-	if (!tok->special_first[s[0]])
+	if (!set->first[s[0]])
 		return TOKEN_NONE;
 	for (size_t i = 0; i < len && lo < hi; i++) {
 		uint32_t a = lo, b = hi;
@@ -108,7 +108,7 @@ static int32_t special_at(const struct tokenizer *tok, const uint8_t *s, size_t 
 		while (a < b) {
 			uint32_t mid = a + (b - a) / 2;
 			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)tok->specials[mid]);
+				strings_at(&tok->strings, (uint32_t)set->ids[mid]);
 
 			if (str.len <= i || (uint8_t)str.data[i] < s[i])
 				a = mid + 1;
@@ -120,7 +120,7 @@ static int32_t special_at(const struct tokenizer *tok, const uint8_t *s, size_t 
 		while (a < b) {
 			uint32_t mid = a + (b - a) / 2;
 			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)tok->specials[mid]);
+				strings_at(&tok->strings, (uint32_t)set->ids[mid]);
 
 			if ((uint8_t)str.data[i] <= s[i])
 				a = mid + 1;
@@ -131,10 +131,10 @@ static int32_t special_at(const struct tokenizer *tok, const uint8_t *s, size_t 
 		/* the shortest of the range is first */
 		if (lo < hi) {
 			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)tok->specials[lo]);
+				strings_at(&tok->strings, (uint32_t)set->ids[lo]);
 
 			if (str.len == i + 1) {
-				best = tok->specials[lo];
+				best = set->ids[lo];
 				*ret_len = i + 1;
 			}
 		}
@@ -149,7 +149,7 @@ int32_t tokenizer_find_special(const struct tokenizer *tok, const char *text)
 
 	if (!len)
 		return TOKEN_NONE;
-	id = special_at(tok, (const uint8_t *)text, len, &found);
+	id = whole_at(tok, &tok->specials, (const uint8_t *)text, len, &found);
 	return found == len ? id : TOKEN_NONE;
 }
 
@@ -159,16 +159,8 @@ struct encoding {
 	struct token_list *list;
 };
 
-static int add_replacement(struct encoding *enc)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; r == 0 && i < enc->tok->n_replacement; i++)
-		r = token_list_add(enc->list, enc->tok->replacement[i]);
-	return r;
-}
-
-/* A symbol that no token spells falls back to the tokens of its bytes. */
+/* A symbol that no token spells falls back to the tokens of its bytes, as far as there are
+ * such. */
 static int add_bytes(struct encoding *enc, const uint8_t *s, size_t len)
 {
 	int r = 0;
@@ -176,8 +168,8 @@ static int add_bytes(struct encoding *enc, const uint8_t *s, size_t len)
 	for (size_t i = 0; r == 0 && i < len; i++) {
 		int32_t id = enc->tok->byte_tokens[s[i]];
 
-		r = id == TOKEN_NONE ? add_replacement(enc)
-				     : token_list_add(enc->list, id);
+		if (id != TOKEN_NONE)
+			r = token_list_add(enc->list, id);
 	}
 	return r;
 }
@@ -212,7 +204,7 @@ static int encode_piece(void *arg, const uint8_t *piece, size_t len)
 	return 0;
 }
 
-/* Text without special tokens: runs of valid characters are cut, other bytes are not. */
+/* Text between whole tokens: runs of valid characters are cut, other bytes are not. */
 static int encode_plain(struct encoding *enc, const uint8_t *s, size_t len)
 {
 	size_t pos = 0, n;
@@ -241,13 +233,14 @@ static int encode_plain(struct encoding *enc, const uint8_t *s, size_t len)
 	return 0;
 }
 
-static int encode_special(struct encoding *enc, const uint8_t *s, size_t len)
+static int encode_text(struct encoding *enc, const struct whole_tokens *set,
+		       const uint8_t *s, size_t len)
 {
 	size_t start = 0, pos = 0, n = 0;
 	int r;
 
 	while (pos < len) {
-		int32_t id = special_at(enc->tok, s + pos, len - pos, &n);
+		int32_t id = whole_at(enc->tok, set, s + pos, len - pos, &n);
 
 		if (id == TOKEN_NONE) {
 			pos++;
@@ -280,8 +273,10 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
 	if ((flags & TOKENIZER_ADD_BOS) && tok->add_bos)
 		r = token_list_add(list, tok->bos);
 	if (r == 0)
-		r = flags & TOKENIZER_PARSE_SPECIAL ? encode_special(&enc, s, len)
-						    : encode_plain(&enc, s, len);
+		r = encode_text(&enc,
+				flags & TOKENIZER_PARSE_SPECIAL ? &tok->specials
+								: &tok->user_defined,
+				s, len);
 	bpe_scratch_deinit(&enc.scratch);
 	if (r)
 		list->n = n_before;

@@ -10,16 +10,18 @@
  * number of threads may encode and decode with one struct tokenizer at a time. Does not
  * know chat formats (chat.h) and never logs.
  *
- * Encoding. Special tokens (types control and user-defined) are recognized only where the
- * caller says so: at each position the longest that fits, leftmost first. The text between
- * them is cut into pieces (pretokenize.h) and each piece is merged (bpe.h). Bytes that are
- * not valid UTF-8 form pieces of their own and map one by one, so that any input has an
- * encoding; a byte for which the vocabulary has no token (of those that valid text
- * contains, rare ones at most) becomes the tokens of U+FFFD. For text whose bytes all have
- * tokens, decoding the ids gives the same bytes back.
+ * Encoding. Tokens that stand for a whole text are found first: at each position the longest
+ * that fits, leftmost first. User-defined ones ("<think>", runs of blanks) are text and
+ * always found; control tokens, which carry structure, only where the caller says so. What
+ * begins or ends a turn is a control token, whatever the file calls it. The text between is
+ * cut into pieces (pretokenize.h) and each piece is merged (bpe.h). Bytes that are not valid
+ * UTF-8 form pieces of their own and map one by one. A byte for which the vocabulary has no
+ * token (some control characters, in some vocabularies) gives none, as in llama.cpp and HF
+ * tokenizers, so that ids are the same as elsewhere. For text whose bytes all have tokens,
+ * decoding the ids gives the same bytes back.
  *
- * A text of n bytes gives at most 3 n + 1 ids (n + 1 if every byte has a token), takes
- * O(n log n) time and about 60 bytes of scratch for each byte of its longest piece.
+ * A text of n bytes gives at most n + 1 ids, takes O(n log n) time and about 60 bytes of
+ * scratch for each byte of its longest piece.
  */
 
 #include <stdbool.h>
@@ -34,7 +36,7 @@
 #define TOKENIZER_MAX_TEXT ((size_t)1 << 28)
 
 enum tokenizer_flags {
-	TOKENIZER_PARSE_SPECIAL = 1 << 0, /* recognize special tokens in the text */
+	TOKENIZER_PARSE_SPECIAL = 1 << 0, /* recognize control tokens in the text */
 	TOKENIZER_ADD_BOS = 1 << 1,       /* begin with BOS if the model wants it */
 };
 
@@ -76,7 +78,7 @@ int32_t tokenizer_eos(const struct tokenizer *tok);
 bool tokenizer_is_eog(const struct tokenizer *tok, int32_t id);
 /* Control tokens carry structure, not text. Ids out of range: false. */
 bool tokenizer_is_control(const struct tokenizer *tok, int32_t id);
-/* The special token with exactly this text, or TOKEN_NONE. */
+/* The control or user-defined token with exactly this text, or TOKEN_NONE. */
 int32_t tokenizer_find_special(const struct tokenizer *tok, const char *text);
 
 /**

@@ -332,7 +332,8 @@ enum kvd_op {
 	 */
 };
 
-/* In text, "<|im_end|>" and the like are plain characters, not special tokens. */
+/* In text, "<|im_end|>" and the like are plain characters, not control tokens. Tokens that a
+ * model defines for text ("<think>") are found all the same. */
 #define KVD_SQE_NO_SPECIAL (1u << 0)
 /* Do not put a beginning-of-sequence token first, though the model asks for it. */
 #define KVD_SQE_NO_BOS (1u << 1)

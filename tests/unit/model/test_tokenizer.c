@@ -102,10 +102,12 @@ START_TEST(special_tokens)
 	/* the longest that fits */
 	expect(tok, "<|x|>yb", 7, TOKENIZER_PARSE_SPECIAL, "12 1");
 	expect(tok, "<user><user>", 12, TOKENIZER_PARSE_SPECIAL, "13 13");
-	/* a prefix of one is text: its characters have no tokens here and none for
-	 * U+FFFD, so only letters stay */
+	/* a prefix of one is text: its characters have no tokens here, so only letters
+	 * stay */
 	expect(tok, "<|x|a", 5, TOKENIZER_PARSE_SPECIAL, "0");
-	expect(tok, "a<|x|>b<user>", 13, 0, "0 1");
+	/* a user-defined token is text, and one token, also where control tokens are not
+	 * recognized */
+	expect(tok, "a<|x|>b<user>", 13, 0, "0 1 13");
 	expect(tok, "a", 1, TOKENIZER_ADD_BOS, "11 0");
 	ck_assert_int_eq(tokenizer_find_special(tok, "<|x|>"), 11);
 	ck_assert_int_eq(tokenizer_find_special(tok, "<|x|>y"), 12);
@@ -120,6 +122,29 @@ START_TEST(special_tokens)
 	ck_assert(tokenizer_is_control(tok, 11));
 	ck_assert(!tokenizer_is_control(tok, 13));
 	tokenizer_free(tok);
+}
+END_TEST
+
+/* "<|x|>" and "<|x|>y" end or begin turns by key, "<|im_end|>" by its text: however the file
+ * calls them, a user's text does not hold them. "<user>" stays what it is. */
+START_TEST(marks_of_turns_are_control)
+{
+	static const int32_t all_user_defined[] = {1, 1, 1, 1, 1, 1, 1, 1,
+						   1, 1, 1, 4, 4, 4, 4, 1};
+	struct image im = vocab_image("gpt2", "gpt-2", N_TOKENS);
+	struct tokenizer *tok = NULL;
+	struct gguf *gguf;
+
+	memcpy(im.data + im.len - sizeof(types), all_user_defined, sizeof(types));
+	ck_assert_int_eq(gguf_open_memory(&gguf, "v", im.data, im.len, &err), 0);
+	ck_assert_msg(tokenizer_new(&tok, gguf, &err) == 0, "%s", err.text);
+	for (int32_t id = 11; id <= 14; id++)
+		ck_assert_int_eq(tokenizer_is_control(tok, id), id != 13);
+	expect(tok, "<user><|x|>a<|im_end|>", 22, 0, "13 0 3");
+	expect(tok, "<|x|>a<|im_end|>", 16, TOKENIZER_PARSE_SPECIAL, "11 0 14");
+	tokenizer_free(tok);
+	gguf_free(gguf);
+	image_free(&im);
 }
 END_TEST
 
@@ -216,6 +241,7 @@ int main(void)
 
 	tcase_add_test(tc, merges_by_rank);
 	tcase_add_test(tc, special_tokens);
+	tcase_add_test(tc, marks_of_turns_are_control);
 	tcase_add_test(tc, bytes_that_are_no_text);
 	tcase_add_test(tc, refuses_by_name);
 	tcase_add_test(tc, strict_utf8);
