@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/model/gguf.h"
+#include "daemon/model/shape.h"
 #include "ipc/proto.h"
 #include "kernels/format.h"
 
@@ -103,76 +104,41 @@ static int parse_number(const char *text, bool size, uint64_t max, uint64_t *ret
 	return 0;
 }
 
-/* A head count is one number, or one for each layer, which must agree. */
-static int read_heads(const struct gguf *gguf, const char *key, uint32_t *ret,
-		      struct load_error *why)
+/* A file may hold any name; what is shown goes to a terminal. */
+static void read_name(struct question *q, const struct gguf *gguf)
 {
-	const struct gguf_kv *kv = gguf_find(gguf, key);
+	char text[sizeof(q->name)];
+	struct gguf_str name;
 
-	if (!kv || kv->type != GGUF_ARRAY)
-		return gguf_get_u32(gguf, key, ret, why);
-	if (kv->n == 0 || (kv->elem_type != GGUF_I32 && kv->elem_type != GGUF_U32))
-		return gguf_fail(why, gguf, -EINVAL, "%s is no list of numbers", key);
-	for (uint64_t i = 0; i < kv->n; i++)
-		if (gguf_array_i32(kv, i) != gguf_array_i32(kv, 0))
-			return gguf_fail(why, gguf, -ENOTSUP, "%s differs between layers",
-					 key);
-	*ret = (uint32_t)gguf_array_i32(kv, 0);
-	return 0;
+	if (gguf_get_str(gguf, "general.name", &name, NULL))
+		return;
+	snprintf(text, sizeof(text), "%.*s",
+		 (int)(name.len < sizeof(text) ? name.len : sizeof(text) - 1), name.data);
+	proto_set_string(q->name, sizeof(q->name), text);
 }
 
-/* The shape that the file's metadata tell, of whatever architecture. */
 static int read_model(struct question *q)
 {
-	struct gguf_str arch = {0}, name = {0};
-	char text[sizeof(q->name)];
-	uint32_t width = 0, context = 0;
+	struct model_params shape;
 	struct load_error why = {""};
 	struct gguf *gguf;
-	char key[128];
 	int r;
 
 	r = gguf_open(&gguf, q->path, &why);
 	if (r)
 		return complain(EXIT_FAILURE, "%s", *why.text ? why.text : strerror(-r));
-	r = gguf_get_str(gguf, "general.architecture", &arch, &why);
-	if (r == 1 || arch.len > 32)
-		r = gguf_fail(&why, gguf, -EINVAL, "general.architecture is missing");
-	if (!r && gguf_get_str(gguf, "general.name", &name, &why) == 0) {
-		/* a file may hold anything; what is shown goes to a terminal */
-		snprintf(text, sizeof(text), "%.*s",
-			 (int)(name.len < sizeof(text) ? name.len : sizeof(text) - 1),
-			 name.data);
-		proto_set_string(q->name, sizeof(q->name), text);
-	}
-#define KEY(what)                                                                        \
-	(snprintf(key, sizeof(key), "%.*s." what, (int)arch.len, arch.data), key)
-	if (!r)
-		r = gguf_get_u32(gguf, KEY("block_count"), &q->n_layers, &why);
-	if (!r)
-		r = read_heads(gguf, KEY("attention.head_count"), &q->n_heads, &why);
-	if (!r) {
-		q->n_kv_heads = q->n_heads;
-		r = read_heads(gguf, KEY("attention.head_count_kv"), &q->n_kv_heads,
-			       &why);
-		r = r == 1 ? 0 : r;
-	}
-	if (!r)
-		r = gguf_get_u32(gguf, KEY("embedding_length"), &width, &why);
-	if (!r && q->n_heads) {
-		q->head_dim = width / q->n_heads;
-		r = gguf_get_u32(gguf, KEY("attention.key_length"), &q->head_dim, &why);
-		r = r == 1 ? 0 : r;
-	}
-	if (!r && !q->context &&
-	    gguf_get_u32(gguf, KEY("context_length"), &context, &why) == 0 &&
-	    context <= MAX_CONTEXT)
-		q->context = context;
-	if (r == 1)
-		r = gguf_fail(&why, gguf, -EINVAL, "%s is missing", key);
-#undef KEY
+	read_name(q, gguf);
+	r = model_shape_read(gguf, &shape, &why);
 	gguf_free(gguf);
-	return r ? complain(EXIT_FAILURE, "%s", why.text) : 0;
+	if (r)
+		return complain(EXIT_FAILURE, "%s", why.text);
+	q->n_layers = shape.n_layers;
+	q->n_heads = shape.n_heads;
+	q->n_kv_heads = shape.n_kv_heads;
+	q->head_dim = shape.head_dim;
+	if (!q->context)
+		q->context = shape.context_length;
+	return 0;
 }
 
 /* @n sequences of the context; a sequence has a tail slot while it runs. At most

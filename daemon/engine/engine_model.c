@@ -275,7 +275,7 @@ static void describe_model(struct engine *engine, struct engine_model *m)
 	const struct model_params *p = &m->model.params;
 	struct kvd_model_info *info = &engine->info;
 
-	proto_set_string(info->arch, sizeof(info->arch), "llama");
+	proto_set_string(info->arch, sizeof(info->arch), m->model.family->name);
 	info->n_layers = p->n_layers;
 	info->n_kv_heads = p->n_kv_heads;
 	info->head_dim = p->head_dim;

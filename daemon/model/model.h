@@ -3,7 +3,7 @@
 #define KVD_DAEMON_MODEL_MODEL_H
 
 /*
- * The weights of a transformer on a device, and its shape.
+ * The weights of a transformer on a device.
  *
  * Owns every packed matrix, norm vector and table made from the file; the file may be
  * closed when model_load() has returned. The graph that uses them is in runner.c.
@@ -31,21 +31,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/model/families.h"
 #include "daemon/model/gguf.h"
+#include "daemon/model/shape.h"
 #include "kernels/backend.h"
-
-struct model_params {
-	uint32_t n_layers;
-	uint32_t d_model;
-	uint32_t d_ff;
-	uint32_t n_heads;
-	uint32_t n_kv_heads;
-	uint32_t head_dim;
-	uint32_t n_vocab;
-	uint32_t context_length;
-	float eps; /* of the norms */
-	struct kv_rope_params rope;
-};
 
 /* One layer; q, k and v are one matrix, gate and up another. */
 struct model_layer {
@@ -63,6 +52,7 @@ struct model_layer {
  * @weight_bytes: what the packed weights and the table take
  */
 struct model {
+	const struct model_family *family;
 	const struct kv_backend *backend;
 	struct kv_device *dev;
 	struct model_params params;
@@ -74,15 +64,6 @@ struct model {
 	uint8_t fingerprint[32];
 	size_t weight_bytes;
 };
-
-/**
- * model_read_params() - the shape from the metadata, checked against itself
- *
- * Return: 0; -ENOTSUP an architecture, rope scaling or shape that kvd does not run, named
- * in @err; -EINVAL a contradiction in the file.
- */
-int model_read_params(const struct gguf *gguf, struct model_params *ret,
-		      struct load_error *err);
 
 /**
  * model_load() - check, pack and upload every tensor
