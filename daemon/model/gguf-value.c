@@ -67,26 +67,47 @@ int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
 	return 0;
 }
 
+static bool value_float(const struct gguf_kv *kv, double *ret)
+{
+	uint64_t bits;
+
+	if (kv->type == GGUF_F32) {
+		*ret = (double)gguf_array_f32(kv, 0);
+		return true;
+	}
+	if (kv->type != GGUF_F64)
+		return false;
+	bits = load_uint(kv->data, 8);
+	memcpy(ret, &bits, sizeof(*ret));
+	return true;
+}
+
+bool gguf_number(const struct gguf_kv *kv, double *ret)
+{
+	uint64_t integer;
+
+	if (value_float(kv, ret))
+		return true;
+	if (kv->type == GGUF_BOOL)
+		integer = kv->data[0] != 0;
+	else if (!value_uint(kv, &integer))
+		return false;
+	*ret = (double)integer;
+	return true;
+}
+
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
 		 struct load_error *err)
 {
 	const struct gguf_kv *kv = gguf_find(gguf, key);
+	double value;
 
 	if (!kv)
 		return 1;
-	if (kv->type == GGUF_F32) {
-		*ret = gguf_array_f32(kv, 0);
-		return 0;
-	}
-	if (kv->type == GGUF_F64) {
-		uint64_t bits = load_uint(kv->data, 8);
-		double v;
-
-		memcpy(&v, &bits, sizeof(v));
-		*ret = (float)v;
-		return 0;
-	}
-	return gguf_fail(err, gguf, -EINVAL, "key %s is not a float", key);
+	if (!value_float(kv, &value))
+		return gguf_fail(err, gguf, -EINVAL, "key %s is not a float", key);
+	*ret = (float)value;
+	return 0;
 }
 
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,

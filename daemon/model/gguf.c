@@ -286,6 +286,11 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i)
 	return i < gguf->n_tensors ? &gguf->tensors[i] : NULL;
 }
 
+const struct gguf_kv *gguf_kv_at(const struct gguf *gguf, uint64_t i)
+{
+	return i < gguf->n_kv ? &gguf->kvs[i] : NULL;
+}
+
 bool gguf_stamp(const struct gguf *gguf, struct gguf_stamp *ret)
 {
 	*ret = gguf->stamp;

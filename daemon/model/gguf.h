@@ -128,6 +128,8 @@ void gguf_free(struct gguf *gguf);
 const char *gguf_name(const struct gguf *gguf);
 uint64_t gguf_n_tensors(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i);
+/* Key @i in the order of the keys; NULL past the last. */
+const struct gguf_kv *gguf_kv_at(const struct gguf *gguf, uint64_t i);
 /* Borrowed; NULL when absent. */
 const struct gguf_kv *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
@@ -165,6 +167,9 @@ int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
 		  struct load_error *err);
 int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
 		 struct load_error *err);
+/* The value of an integer that is not negative, a float or a boolean. Return: false: none of
+ * these. */
+bool gguf_number(const struct gguf_kv *kv, double *ret);
 /* An array of @elem_type; *ret borrowed. */
 int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
 		   const struct gguf_kv **ret, struct load_error *err);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "daemon/model/keys.h"
+
 #define MAX_CONTEXT (1u << 24)
 #define MAX_HEADS   4096
 #define MAX_ARCH    32 /* bytes of the prefix */
@@ -157,14 +159,38 @@ int model_shape_read(const struct gguf *gguf, struct model_params *ret,
 	return r ? r : read_shape(&in, ret);
 }
 
+/* Positions are divided by a factor, under one of two names, unless the type says that they
+ * are not; where there is no type, linear is meant. */
+static int read_rope_scaling(const struct key_reader *in, float *ret)
+{
+	struct gguf_str type = {"linear", 6};
+	float factor = 1.0f;
+	key_name name;
+	int r;
+
+	r = gguf_get_str(in->gguf, arch_key(in, "rope.scaling.type", name), &type,
+			 in->err);
+	if (r < 0 || gguf_str_eq(type, "none"))
+		return r < 0 ? r : 0;
+	if (!gguf_str_eq(type, "linear"))
+		return gguf_fail(
+			in->err, in->gguf, -ENOTSUP,
+			"rope scaling \"%.*s\" is not supported; supported: none, "
+			"linear",
+			(int)(type.len < 32 ? type.len : 32), type.data);
+	r = read_float(in, "rope.scale_linear", 1.0f, &factor);
+	if (!r)
+		r = read_float(in, "rope.scaling.factor", factor, &factor);
+	if (!r)
+		*ret = 1.0f / factor;
+	return r;
+}
+
 static int read_rope(const struct key_reader *in, const struct model_family *family,
 		     struct model_params *p)
 {
 	struct key_row dims = {"rope.dimension_count", p->head_dim, &p->head_dim,
 			       &p->rope.rope_dims};
-	struct gguf_str scaling;
-	float factor = 1.0f;
-	key_name name;
 	int r;
 
 	p->rope = (struct kv_rope_params){.mode = family->rope, .freq_scale = 1.0f};
@@ -176,21 +202,7 @@ static int read_rope(const struct key_reader *in, const struct model_family *fam
 	if (p->rope.rope_dims % 2)
 		return gguf_fail(in->err, in->gguf, -ENOTSUP,
 				 "rope.dimension_count %u is odd", p->rope.rope_dims);
-	r = gguf_get_str(in->gguf, arch_key(in, "rope.scaling.type", name), &scaling,
-			 in->err);
-	if (r)
-		return r < 0 ? r : 0;
-	if (gguf_str_eq(scaling, "none"))
-		return 0;
-	if (!gguf_str_eq(scaling, "linear"))
-		return gguf_fail(
-			in->err, in->gguf, -ENOTSUP,
-			"rope scaling \"%.*s\" is not supported; supported: none, "
-			"linear",
-			(int)(scaling.len < 32 ? scaling.len : 32), scaling.data);
-	r = read_float(in, "rope.scaling.factor", 1.0f, &factor);
-	p->rope.freq_scale = 1.0f / factor;
-	return r;
+	return read_rope_scaling(in, &p->rope.freq_scale);
 }
 
 static int check_params(const struct key_reader *in, const struct model_params *p,
@@ -256,6 +268,8 @@ int model_params_read(const struct gguf *gguf, const struct model_family *family
 		r = read_rope(&in, family, &p);
 	if (!r)
 		r = read_vocab(&in, &p);
+	if (!r)
+		r = model_keys_check(gguf, in.arch, err);
 	if (!r)
 		*ret = p;
 	return r;

@@ -69,6 +69,13 @@ static inline void image_kv_u32(struct image *im, const char *key, uint32_t valu
 	image_u32(im, value);
 }
 
+static inline void image_kv_f32(struct image *im, const char *key, float value)
+{
+	image_str(im, key);
+	image_u32(im, 6);
+	image_put(im, &value, sizeof(value));
+}
+
 static inline void image_kv_bool(struct image *im, const char *key, uint8_t value)
 {
 	image_str(im, key);

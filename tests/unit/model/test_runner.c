@@ -365,9 +365,114 @@ START_TEST(refuses_models_by_name)
 	set_u32(&im, "llama.block_count", 3);
 	refuse(im, -EINVAL, "tensor blk.2.attn_norm.weight is missing");
 	MODEL();
-	replace(&im, "llama.context_length", "llama.expert_countxx");
+	replace(&im, "llama.context_length", "llamaxcontext_length");
 	refuse(im, -EINVAL, "llama.context_length is missing");
 #undef MODEL
+}
+END_TEST
+
+/* Each way that files say "positions are divided by 4", and those that say they are not. */
+START_TEST(rope_scaling_in_each_form)
+{
+	static const struct {
+		const char *type;
+		float factor, scale_linear; /* 0: no such key */
+		double want;
+	} forms[] = {
+		{"linear", 4, 0, 4}, {NULL, 4, 0, 4},     {NULL, 0, 4, 4},
+		{"linear", 0, 4, 4}, {"linear", 4, 2, 4}, {"none", 4, 4, 1},
+		{NULL, 0, 0, 1},     {"linear", 0, 0, 1},
+	};
+	double want[200], sum = 0;
+	int32_t tokens[200];
+	struct image keys = {0}, im;
+	float got[200];
+	struct harness h;
+	uint32_t n = 0;
+
+	if (forms[_i].type && ++n)
+		image_kv_str(&keys, "llama.rope.scaling.type", forms[_i].type);
+	if (forms[_i].factor > 0 && ++n)
+		image_kv_f32(&keys, "llama.rope.scaling.factor", forms[_i].factor);
+	if (forms[_i].scale_linear > 0 && ++n)
+		image_kv_f32(&keys, "llama.rope.scale_linear", forms[_i].scale_linear);
+	im = tiny_model_with(GGUF_TENSOR_F32, 0, 3, &keys, n);
+	random_tokens(tokens, 200, 7);
+	tiny_reference_scaled(&im, tokens, 200, forms[_i].want, want);
+	open_tiny(&h, &im, 0, 1, 1);
+	harness_score_all(&h, 0, tokens, 200, 64, got);
+	for (int i = 1; i < 200; i++)
+		sum += fabs(got[i] - want[i]);
+	ck_assert_msg(sum / 199 <= 0.005, "mean error %g", sum / 199);
+	harness_deinit(&h);
+	image_free(&keys);
+	image_free(&im);
+}
+END_TEST
+
+enum { N_ROPE_FORMS = 8 };
+
+static void refuse_key(const struct image *key, const char *text)
+{
+	refuse(tiny_model_with(GGUF_TENSOR_Q4_0, 0, 1, key, 1), -ENOTSUP, text);
+}
+
+/* Metadata that changes the arithmetic and is read by nobody, and the value of such a key
+ * that changes nothing. */
+START_TEST(no_key_is_left_out)
+{
+	static const struct {
+		const char *key;
+		float wrong, neutral;
+	} floats[] = {
+		{"llama.rope.scaling.attn_factor", 2, 1},
+		{"llama.rope.scaling.yarn_ext_factor", 1, 0},
+		{"llama.attention.clamp_kqv", 8, 0},
+		{"llama.final_logit_softcapping", 30, 0},
+		{"llama.embedding_scale", 12, 1},
+		{"llama.logit_scale", 0.0625f, 1},
+	};
+	static const char *const unknown[] = {
+		"llama.rope.freq_base_swa",  "llama.rope.scaling.yarn_beta_fast",
+		"llama.rope.a_new_one",      "llama.attention.scale",
+		"llama.attention.a_new_one", "llama.a_new_one",
+	};
+	struct image key = {0}, im;
+	struct harness h;
+
+	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+		image_kv_f32(&key, floats[i].key, floats[i].wrong);
+		refuse_key(&key, floats[i].key);
+		key.len = 0;
+		image_kv_f32(&key, floats[i].key, floats[i].neutral);
+		im = tiny_model_with(GGUF_TENSOR_Q4_0, 0, 1, &key, 1);
+		open_tiny(&h, &im, 0, 1, 1);
+		harness_deinit(&h);
+		image_free(&im);
+		key.len = 0;
+	}
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+		image_kv_f32(&key, unknown[i], 1);
+		refuse_key(&key, unknown[i]);
+		key.len = 0;
+	}
+	image_kv_u32(&key, "llama.attention.sliding_window", 4096);
+	refuse_key(&key, "llama.attention.sliding_window");
+	key.len = 0;
+	image_kv_bool(&key, "llama.attention.causal", 0);
+	refuse_key(&key, "llama.attention.causal");
+	key.len = 0;
+	image_kv_u32(&key, "llama.expert_count", 8);
+	refuse_key(&key, "llama.expert_count");
+	key.len = 0;
+	/* a key that says nothing about the computation, and one of another prefix */
+	image_kv_u32(&key, "llama.vocab_size", 96);
+	image_kv_u32(&key, "llamax.a_new_one", 1);
+	im = tiny_model_with(GGUF_TENSOR_Q4_0, 0, 1, &key, 2);
+	open_tiny(&h, &im, 0, 1, 1);
+	harness_deinit(&h);
+	image_free(&im);
+	image_free(&key);
 }
 END_TEST
 
@@ -450,5 +555,7 @@ int main(void)
 	tcase_add_test(tc, fingerprint_sees_one_bit);
 	tcase_add_test(tc, a_known_fingerprint_is_not_made_again);
 	tcase_add_test(tc, refuses_models_by_name);
+	tcase_add_loop_test(tc, rope_scaling_in_each_form, 0, N_ROPE_FORMS);
+	tcase_add_test(tc, no_key_is_left_out);
 	return run_case("runner", tc);
 }

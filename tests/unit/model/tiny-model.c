@@ -125,13 +125,21 @@ static uint32_t list_tensors(struct tensor *t, uint32_t type, int tied)
 
 struct image tiny_model(uint32_t type, int tied, uint64_t seed)
 {
+	const struct image none = {0};
+
+	return tiny_model_with(type, tied, seed, &none, 0);
+}
+
+struct image tiny_model_with(uint32_t type, int tied, uint64_t seed,
+			     const struct image *keys, uint32_t n_keys)
+{
 	struct image im = {0}, data = {0};
 	struct tensor tensors[64];
 	uint32_t n = list_tensors(tensors, type, tied);
 	uint64_t state = seed * 2 + 1;
 	float eps = (float)EPS;
 
-	image_header(&im, 3, n, 8);
+	image_header(&im, 3, n, 8 + n_keys);
 	image_kv_str(&im, "general.architecture", "llama");
 	image_kv_u32(&im, "llama.block_count", TINY_LAYERS);
 	image_kv_u32(&im, "llama.context_length", TINY_CONTEXT);
@@ -142,6 +150,8 @@ struct image tiny_model(uint32_t type, int tied, uint64_t seed)
 	image_str(&im, "llama.attention.layer_norm_rms_epsilon");
 	image_u32(&im, GGUF_F32);
 	image_put(&im, &eps, sizeof(eps));
+	if (keys->len)
+		image_put(&im, keys->data, keys->len);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct tensor *t = &tensors[i];
 		uint32_t elems, bytes;
@@ -210,7 +220,7 @@ static void norm(const struct gguf *gguf, const char *name, const double *x, dou
 	}
 }
 
-static void rotate(double *x, int n_heads, uint32_t pos)
+static void rotate(double *x, int n_heads, double pos)
 {
 	for (int h = 0; h < n_heads; h++) {
 		for (int i = 0; i < TINY_HEAD_DIM; i += 2) {
@@ -260,7 +270,7 @@ static const char *layer_name(char *buf, int layer, const char *name)
 }
 
 static void run_layer(const struct gguf *gguf, int l, double *x, kv_row *k, kv_row *v,
-		      uint32_t pos)
+		      uint32_t pos, double rope_factor)
 {
 	double h[TINY_EMBD], q[Q_WIDTH], att[Q_WIDTH], y[TINY_EMBD];
 	static double gate[TINY_FF], up[TINY_FF];
@@ -270,8 +280,8 @@ static void run_layer(const struct gguf *gguf, int l, double *x, kv_row *k, kv_r
 	matvec(gguf, layer_name(name, l, "attn_q"), h, q);
 	matvec(gguf, layer_name(name, l, "attn_k"), h, k[pos]);
 	matvec(gguf, layer_name(name, l, "attn_v"), h, v[pos]);
-	rotate(q, TINY_HEADS, pos);
-	rotate(k[pos], TINY_KV_HEADS, pos);
+	rotate(q, TINY_HEADS, pos / rope_factor);
+	rotate(k[pos], TINY_KV_HEADS, pos / rope_factor);
 	attend(q, k, v, pos, att);
 	matvec(gguf, layer_name(name, l, "attn_output"), att, y);
 	for (int i = 0; i < TINY_EMBD; i++)
@@ -301,6 +311,12 @@ static void embed(const struct gguf *gguf, int32_t token, double *x)
 void tiny_reference(const struct image *model, const int32_t *tokens, uint32_t n,
 		    double *logprobs)
 {
+	tiny_reference_scaled(model, tokens, n, 1, logprobs);
+}
+
+void tiny_reference_scaled(const struct image *model, const int32_t *tokens, uint32_t n,
+			   double rope_factor, double *logprobs)
+{
 	static kv_row k[TINY_LAYERS][TINY_CONTEXT], v[TINY_LAYERS][TINY_CONTEXT];
 	double x[TINY_EMBD], h[TINY_EMBD], logits[TINY_VOCAB], sum;
 	struct load_error err;
@@ -315,7 +331,7 @@ void tiny_reference(const struct image *model, const int32_t *tokens, uint32_t n
 	for (uint32_t pos = 0; pos + 1 < n; pos++) {
 		embed(gguf, tokens[pos], x);
 		for (int l = 0; l < TINY_LAYERS; l++)
-			run_layer(gguf, l, x, k[l], v[l], pos);
+			run_layer(gguf, l, x, k[l], v[l], pos, rope_factor);
 		norm(gguf, "output_norm.weight", x, h);
 		matvec(gguf, out, h, logits);
 		sum = 0;

@@ -26,10 +26,16 @@ enum {
 
 /* All matrices in one enum gguf_tensor_type; norms are F32. @tied: no output.weight. */
 struct image tiny_model(uint32_t type, int tied, uint64_t seed);
+/* The same with more metadata: @n_keys pairs, as image_kv_str() and the like write them. */
+struct image tiny_model_with(uint32_t type, int tied, uint64_t seed,
+			     const struct image *keys, uint32_t n_keys);
 
 /* logprobs[i] = log p(tokens[i] | tokens[0 .. i-1]) for i >= 1; [0] = 0. */
 void tiny_reference(const struct image *model, const int32_t *tokens, uint32_t n,
 		    double *logprobs);
+/* The same where the file divides positions by @rope_factor. */
+void tiny_reference_scaled(const struct image *model, const int32_t *tokens, uint32_t n,
+			   double rope_factor, double *logprobs);
 
 uint64_t tiny_random(uint64_t *state);
 
