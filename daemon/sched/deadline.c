@@ -56,20 +56,6 @@ void deadline_unlink(struct sched *sched, struct request *request)
 	request->deadline_ns = 0;
 }
 
-void deadline_expire(struct sched *sched, uint64_t now_ns)
-{
-	while (sched->n_heap && sched->heap[0]->deadline_ns <= now_ns) {
-		struct request *r = sched->heap[0];
-
-		if (sched->in_flight && r->planned == sched->step) {
-			deadline_unlink(sched, r);
-			r->expired = true;
-		} else {
-			sched_finish(sched, r, SCHED_REASON_DEADLINE, 0);
-		}
-	}
-}
-
 bool deadline_check(const struct sched *sched)
 {
 	for (uint32_t i = 0; i < sched->n_heap; i++)

@@ -401,7 +401,16 @@ void sched_pause(struct sched *sched, uint32_t id, bool paused)
 
 void sched_expire(struct sched *sched, uint64_t now_ns)
 {
-	deadline_expire(sched, now_ns);
+	while (sched->n_heap && sched->heap[0]->deadline_ns <= now_ns) {
+		struct request *r = sched->heap[0];
+
+		if (sched->in_flight && r->planned == sched->step) {
+			deadline_unlink(sched, r);
+			r->expired = true;
+		} else {
+			sched_finish(sched, r, SCHED_REASON_DEADLINE, 0);
+		}
+	}
 }
 
 uint64_t sched_next_deadline(const struct sched *sched)

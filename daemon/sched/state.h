@@ -215,9 +215,6 @@ void sched_finish(struct sched *sched, struct request *request, enum sched_reaso
 void deadline_link(struct sched *sched, struct request *request);
 void deadline_unlink(struct sched *sched, struct request *request);
 
-/* Ends whatever is due; what is in the step in flight ends with it. */
-void deadline_expire(struct sched *sched, uint64_t now_ns);
-
 /* Whether the heap is one. */
 bool deadline_check(const struct sched *sched);
 

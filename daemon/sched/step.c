@@ -311,7 +311,7 @@ uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan)
 	sched->now_ns = now_ns;
 	sched->stalled_before = sched->stalled;
 	plan_reset(plan);
-	deadline_expire(sched, now_ns);
+	sched_expire(sched, now_ns);
 	policy_relieve(sched);
 	do {
 		plan->step = ++sched->step;

@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# No circles: headers that include each other, files that call each other. A call through a
+# pointer is none; who hands a function over knows both sides, who calls it knows only one.
+# usage: test-cycles.sh SOURCE_ROOT
+set -eu
+exec python3 -B - "$(dirname -- "$0")" "${1:-.}" <<'PY'
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import csource
+
+# Circles that are being cut, each by its files. The list only shrinks:
+# an entry whose files stand in no circle fails as well.
+KNOWN = [
+    ["client/client.c", "client/control.c", "client/recover.c", "client/reopen.c",
+     "client/ring.c"],
+    ["client/kvctl/cmd_doctor.c", "client/kvctl/doctor_daemon.c", "client/kvctl/doctor_host.c"],
+    ["daemon/cache/prefix.c", "daemon/cache/prefix_admin.c", "daemon/cache/prefix_image.c",
+     "daemon/cache/prefix_node.c"],
+    ["daemon/config.c", "daemon/config_domain.c"],
+    ["daemon/model/gguf.c", "daemon/model/gguf-parse.c", "daemon/model/gguf-value.c"],
+    ["daemon/model/tokenizer.c", "daemon/model/tokenizer-load.c"],
+    ["daemon/engine/engine.c", "daemon/serve/control.c", "daemon/serve/control_drain.c",
+     "daemon/serve/control_prefix.c", "daemon/serve/control_quota.c", "daemon/serve/encoder.c",
+     "daemon/serve/monitor.c", "daemon/serve/op.c", "daemon/serve/ring_watch.c",
+     "daemon/serve/session.c", "daemon/serve/session_keep.c", "daemon/serve/submit.c"],
+]
+
+
+def circles(graph):
+    """The strongly connected components with more than one member (Tarjan 1972)."""
+    number, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in number:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], number[other])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    sys.setrecursionlimit(10000)
+    for node in sorted(graph):
+        if node not in number:
+            visit(node)
+    return found
+
+
+tree = csource.Tree(sys.argv[2], csource.product(sys.argv[2]))
+includes, calls, reasons = {}, {}, {}
+for name, source in tree.sources.items():
+    for other in tree.included(name):
+        includes.setdefault(name, set()).add(other)
+    for function in sorted(set().union(*source.calls.values())):
+        home = tree.find(name, function)
+        if home and home != name:
+            calls.setdefault(name, set()).add(home)
+            reasons.setdefault((name, home), []).append(function)
+
+bad = 0
+for circle in circles(includes):
+    bad += 1
+    print("headers include each other:", ", ".join(circle))
+stale = [set(entry) for entry in KNOWN]
+for circle in circles(calls):
+    met = [entry for entry in map(set, KNOWN) if entry >= set(circle)]
+    if met:
+        stale = [entry for entry in stale if entry not in met]
+        continue
+    bad += 1
+    print("files call each other:")
+    for here in circle:
+        for there in circle:
+            if (here, there) in reasons:
+                print(f"    {here} calls of {there}: {', '.join(reasons[here, there][:5])}")
+for entry in stale:
+    bad += 1
+    print("no longer a circle, take it off the list:", ", ".join(sorted(entry)))
+sys.exit(1 if bad else 0)
+PY
