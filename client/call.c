@@ -18,6 +18,10 @@
 #define HIDDEN_CQ    256u
 #define HIDDEN_BYTES (256u << 10)
 
+/* The daemon keeps a request's deadline, and tells what had come; if it says nothing for
+ * that much longer, the call ends by itself. */
+#define DEADLINE_GRACE_NS INT64_C(500000000)
+
 /* The idle ring that is large enough, or else any, or NULL. */
 static struct kvc_ring *take_idle(struct kvc_client *c, uint64_t in, uint64_t out)
 {
@@ -34,28 +38,49 @@ static struct kvc_ring *take_idle(struct kvc_client *c, uint64_t in, uint64_t ou
 	return r;
 }
 
-static uint64_t hidden_size(uint64_t need)
+static uint64_t hidden_size(uint64_t need, uint64_t max)
 {
 	uint64_t size = HIDDEN_BYTES;
 
-	while (size < need && size < KVD_MAX_ARENA_BYTES)
+	while (size < need)
 		size *= 2;
-	return size;
+	return size < max ? size : max;
 }
 
-static void drop_hidden(struct kvc_client *c, struct kvc_ring *r)
+/* Close it, or leave that to a later call if another thread holds the socket too long. */
+static void drop_hidden(struct kvc_client *c, struct kvc_ring *r, uint64_t deadline_ns)
 {
-	kvc_ring_close(r);
+	bool closed = ring_close(r, deadline_ns) == 0;
+
 	pthread_mutex_lock(&c->pool_lock);
-	c->n_hidden--;
+	if (closed) {
+		c->n_hidden--;
+	} else {
+		r->next_idle = c->dropped;
+		c->dropped = r;
+	}
 	pthread_cond_signal(&c->pool_cond);
 	pthread_mutex_unlock(&c->pool_lock);
 }
 
-static void put_hidden(struct kvc_client *c, struct kvc_ring *r)
+/* Take up what such calls have left. */
+static void drop_left(struct kvc_client *c, uint64_t deadline_ns)
+{
+	struct kvc_ring *r;
+
+	pthread_mutex_lock(&c->pool_lock);
+	r = c->dropped;
+	if (r)
+		c->dropped = r->next_idle;
+	pthread_mutex_unlock(&c->pool_lock);
+	if (r)
+		drop_hidden(c, r, deadline_ns);
+}
+
+static void put_hidden(struct kvc_client *c, struct kvc_ring *r, uint64_t deadline_ns)
 {
 	if (r->in_flight || r->fault || r->has_cqe || r->sqe_head != r->sqe_tail) {
-		drop_hidden(c, r);
+		drop_hidden(c, r, deadline_ns);
 		return;
 	}
 	pthread_mutex_lock(&c->pool_lock);
@@ -65,50 +90,81 @@ static void put_hidden(struct kvc_client *c, struct kvc_ring *r)
 	pthread_mutex_unlock(&c->pool_lock);
 }
 
+/* Under pool_lock: until a ring comes back. Return: 0, -ETIME. */
+static int wait_idle(struct kvc_client *c, uint64_t deadline_ns)
+{
+	const struct timespec at = {
+		.tv_sec = (time_t)(deadline_ns / 1000000000u),
+		.tv_nsec = (long)(deadline_ns % 1000000000u),
+	};
+
+	if (deadline_ns)
+		return -pthread_cond_timedwait(&c->pool_cond, &c->pool_lock, &at);
+	return -pthread_cond_wait(&c->pool_cond, &c->pool_lock);
+}
+
+/* Open one where none was of use. Return: 0; -EAGAIN: look into the pool again. */
+static int open_hidden(struct kvc_client *c, uint64_t in, uint64_t out,
+		       uint64_t deadline_ns, struct kvc_ring **ret)
+{
+	int rc;
+
+	rc = ring_open(c, ret, HIDDEN_SQ, HIDDEN_CQ, in, out, deadline_ns);
+	if (rc >= 0)
+		return 0;
+	pthread_mutex_lock(&c->pool_lock);
+	c->n_hidden--;
+	if (rc != KVD_E_QUOTA || c->n_hidden == 0)
+		/* Another call may have been waiting for this place. */
+		pthread_cond_broadcast(&c->pool_cond);
+	else if (!c->idle && wait_idle(c, deadline_ns) == -ETIMEDOUT)
+		rc = kvc_fail(-ETIME, "no ring came free in time");
+	else
+		rc = -EAGAIN;
+	pthread_mutex_unlock(&c->pool_lock);
+	return rc;
+}
+
 /* A ring for a call that needs that much arena. Return: 0 or the error. */
 static int get_hidden(struct kvc_client *c, uint64_t in, uint64_t out,
-		      struct kvc_ring **ret)
+		      uint64_t deadline_ns, struct kvc_ring **ret)
 {
+	uint64_t max_in, max_out;
 	struct kvc_ring *r;
 	int rc;
 
-	if (in > KVD_MAX_ARENA_BYTES || out > KVD_MAX_ARENA_BYTES)
-		return kvc_fail(-E2BIG, "the request is larger than %u bytes",
-				KVD_MAX_ARENA_BYTES);
-	pthread_mutex_lock(&c->pool_lock);
-	for (;;) {
+	client_max_arenas(c, &max_in, &max_out);
+	if (in > max_in || out > max_out)
+		return kvc_fail(-E2BIG,
+				"the request needs %llu bytes; this daemon grants %llu "
+				"at most ([daemon] max_arena_per_ring)",
+				(unsigned long long)(in > max_in ? in : out),
+				(unsigned long long)(in > max_in ? max_in : max_out));
+	do {
+		drop_left(c, deadline_ns);
+		pthread_mutex_lock(&c->pool_lock);
 		r = take_idle(c, in, out);
-		if (r && r->in.size >= in && r->out.size >= out) {
-			pthread_mutex_unlock(&c->pool_lock);
-			*ret = r;
-			return 0;
-		}
 		if (!r)
 			c->n_hidden++;
 		pthread_mutex_unlock(&c->pool_lock);
-
-		/* None, or one too small: its place goes to a larger one. */
-		kvc_ring_close(r);
-		rc = ring_open(c, ret, HIDDEN_SQ, HIDDEN_CQ, hidden_size(in),
-			       hidden_size(out));
-		if (rc >= 0)
+		if (r && r->in.size >= in && r->out.size >= out) {
+			*ret = r;
 			return 0;
-		pthread_mutex_lock(&c->pool_lock);
-		c->n_hidden--;
-		if (rc != KVD_E_QUOTA || c->n_hidden == 0) {
-			/* Whoever waits for a ring may have been waiting for this. */
-			pthread_cond_broadcast(&c->pool_cond);
-			pthread_mutex_unlock(&c->pool_lock);
-			return rc;
 		}
-		if (!c->idle)
-			pthread_cond_wait(&c->pool_cond, &c->pool_lock);
-	}
+		/* None, or one too small: its place goes to a larger one. */
+		if (r && ring_close(r, deadline_ns) < 0) {
+			put_hidden(c, r, deadline_ns);
+			return kvc_fail(-ETIME, "kvd does not answer");
+		}
+		rc = open_hidden(c, hidden_size(in, max_in), hidden_size(out, max_out),
+				 deadline_ns, ret);
+	} while (rc == -EAGAIN);
+	return rc;
 }
 
 /* One request with one CQE. Return: its res, or why there is none. */
 static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
-		       int64_t timeout_ns, struct kvd_cqe_usage *ret_usage)
+		       uint64_t deadline_ns, struct kvd_cqe_usage *ret_usage)
 {
 	const struct kvd_cqe *cqe;
 	struct kvc_ring *r;
@@ -116,14 +172,14 @@ static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
 
 	rc = client_check(c);
 	if (rc >= 0)
-		rc = get_hidden(c, input_bytes(sqe), output_bytes(sqe), &r);
+		rc = get_hidden(c, input_bytes(sqe), output_bytes(sqe), deadline_ns, &r);
 	if (rc < 0)
 		return rc;
 
 	*kvc_ring_get_sqe(r) = *sqe;
 	rc = kvc_ring_submit(r);
 	if (rc >= 0 || rc == -EAGAIN) /* waiting submits the rest */
-		rc = kvc_ring_wait_cqe(r, &cqe, timeout_ns);
+		rc = ring_wait_until(r, &cqe, deadline_ns);
 	if (rc >= 0) {
 		rc = cqe->res;
 		if (ret_usage)
@@ -132,7 +188,7 @@ static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
 			kvc_fail_usage(rc, &cqe->u.usage);
 		kvc_ring_cqe_seen(r);
 	}
-	put_hidden(c, r);
+	put_hidden(c, r, deadline_ns);
 	return rc;
 }
 
@@ -141,7 +197,7 @@ int kvc_ping(struct kvc_client *c, int64_t timeout_ns)
 	struct kvc_sqe sqe = {.opcode = KVD_OP_NOP};
 	int rc;
 
-	rc = call_simple(c, &sqe, timeout_ns, NULL);
+	rc = call_simple(c, &sqe, deadline_after(timeout_ns), NULL);
 	if (rc == -ETIME)
 		return kvc_fail(rc, "kvd does not answer");
 	return rc;
@@ -156,7 +212,7 @@ int kvc_score(struct kvc_client *c, const struct kvc_input *input, uint32_t flag
 	int rc;
 
 	kvc_prep_score(&sqe, input, flags, tokens, logprobs, cap);
-	rc = call_simple(c, &sqe, -1, &usage);
+	rc = call_simple(c, &sqe, 0, &usage);
 	if (ret_usage)
 		*ret_usage = usage;
 	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 8) : rc;
@@ -171,7 +227,7 @@ int kvc_score_top(struct kvc_client *c, const struct kvc_input *input, uint32_t 
 	int rc;
 
 	kvc_prep_score_top(&sqe, input, flags, tokens, logprobs, cap, top);
-	rc = call_simple(c, &sqe, -1, &usage);
+	rc = call_simple(c, &sqe, 0, &usage);
 	if (ret_usage)
 		*ret_usage = usage;
 	return rc;
@@ -185,7 +241,7 @@ int kvc_tokenize(struct kvc_client *c, const struct kvc_input *input, uint32_t f
 	int rc;
 
 	kvc_prep_tokenize(&sqe, input, flags, tokens, cap);
-	rc = call_simple(c, &sqe, -1, &usage);
+	rc = call_simple(c, &sqe, 0, &usage);
 	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 4) : rc;
 }
 
@@ -197,7 +253,7 @@ int kvc_detokenize(struct kvc_client *c, const uint32_t *tokens, size_t n, uint3
 	int rc;
 
 	kvc_prep_detokenize(&sqe, tokens, n, flags, text, cap);
-	rc = call_simple(c, &sqe, -1, &usage);
+	rc = call_simple(c, &sqe, 0, &usage);
 	return rc == -ENOBUFS && usage.detail ? (int)usage.detail : rc;
 }
 
@@ -212,7 +268,7 @@ int kvc_prefix_lookup(struct kvc_client *c, const struct kvc_input *input, uint3
 	};
 	int rc;
 
-	rc = call_simple(c, &sqe, -1, &usage);
+	rc = call_simple(c, &sqe, 0, &usage);
 	*ret_id = rc > 0 ? usage.detail : 0;
 	if (ret_n_tokens)
 		*ret_n_tokens = usage.prompt_tokens;
@@ -347,7 +403,7 @@ static int collect_rest(struct collector *k)
 }
 
 /* Gather until the final CQE. After a failure here, cancel and let it end. */
-static int run_stream(struct kvc_ring *r, struct collector *k)
+static int run_stream(struct kvc_ring *r, struct collector *k, uint64_t deadline_ns)
 {
 	const struct kvd_cqe *cqe;
 	struct kvc_sqe *sqe;
@@ -355,7 +411,10 @@ static int run_stream(struct kvc_ring *r, struct collector *k)
 	int rc, fail = 0;
 
 	while (r->in_flight > 0 || r->sqe_head != r->sqe_tail) {
-		rc = kvc_ring_wait_cqe(r, &cqe, -1);
+		rc = ring_wait_until(r, &cqe, deadline_ns);
+		if (rc == -ETIME)
+			return kvc_fail(KVD_E_DEADLINE, "%s, and kvd does not answer",
+					kvc_strerror(KVD_E_DEADLINE));
 		if (rc < 0)
 			return rc;
 		if (cqe->user_data == 1) { /* the CANCEL's own */
@@ -391,6 +450,7 @@ int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
 {
 	struct collector k = {.fn = fn, .userdata = userdata};
 	struct kvc_sqe sqe = {0};
+	uint64_t deadline_ns = 0;
 	struct kvc_ring *r;
 	int rc;
 
@@ -406,7 +466,11 @@ int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
 	kvc_prep_generate(&sqe, input, opts);
 	k.logprobs = opts && opts->size > offsetof(struct kvc_gen_opts, gen_flags) &&
 		     (opts->gen_flags & KVD_GEN_LOGPROBS);
-	rc = get_hidden(c, input_bytes(&sqe), 0, &r);
+	if (opts && opts->size >= offsetof(struct kvc_gen_opts, fork_at) &&
+	    opts->timeout_ms)
+		deadline_ns = deadline_after(opts->timeout_ms * INT64_C(1000000) +
+					     DEADLINE_GRACE_NS);
+	rc = get_hidden(c, input_bytes(&sqe), 0, deadline_ns, &r);
 	if (rc < 0)
 		return rc;
 
@@ -415,8 +479,8 @@ int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
 	if (rc >= 0 || rc == -EAGAIN)
 		rc = collect_text(&k, NULL, 0);
 	if (rc >= 0)
-		rc = run_stream(r, &k);
-	put_hidden(c, r);
+		rc = run_stream(r, &k, deadline_ns);
+	put_hidden(c, r, deadline_ns);
 	if (rc == -ECANCELED || rc == -ENOMEM)
 		kvc_fail_status(rc, 0);
 

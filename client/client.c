@@ -71,12 +71,14 @@ static int fail_connect(int err, const char *path)
 	}
 }
 
-int client_open_socket(struct kvc_client *c, bool wait, int *ret_sock)
+int client_open_socket(struct kvc_client *c, bool wait, uint64_t deadline_ns,
+		       int *ret_sock)
 {
 	_cleanup_(closep) int sock = -1;
 	const char *path = c->path;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct timeval tv = {0};
+	uint64_t now;
 
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return kvc_fail(-ENAMETOOLONG,
@@ -88,10 +90,14 @@ int client_open_socket(struct kvc_client *c, bool wait, int *ret_sock)
 		      0);
 	if (sock < 0)
 		return kvc_fail(-errno, "cannot make a socket: %s", status_text(-errno));
-	if (wait && c->timeout_ns >= 0) {
+	if (wait && deadline_ns) {
 		/* Bounds connect() while the daemon's backlog is full. */
-		tv.tv_sec = c->timeout_ns / 1000000000;
-		tv.tv_usec = c->timeout_ns % 1000000000 / 1000 + 1;
+		now = clock_ns();
+		if (now < deadline_ns) {
+			tv.tv_sec = (time_t)((deadline_ns - now) / 1000000000u);
+			tv.tv_usec = (long)((deadline_ns - now) % 1000000000u / 1000);
+		}
+		tv.tv_usec += tv.tv_usec < 999999;
 		(void)setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
 	}
 	while (connect(sock, (struct sockaddr *)&addr, sizeof(addr)) < 0)
@@ -126,7 +132,7 @@ int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome)
 }
 
 /* The first one. Return: 0; KVD_E_RESTARTED: lost in the middle of it; -errno. */
-static int handshake(struct kvc_client *c)
+static int handshake(struct kvc_client *c, uint64_t deadline_ns)
 {
 	struct kvd_msg_welcome welcome;
 	struct kvd_msg_hello hello;
@@ -135,7 +141,7 @@ static int handshake(struct kvc_client *c)
 	client_hello_init(c, &hello);
 	client_lock(c);
 	rc = ctl_call_locked(c, &hello, sizeof(hello), KVD_MSG_HELLO, KVD_MSG_WELCOME,
-			     NULL);
+			     deadline_ns, NULL);
 	if (rc >= 0)
 		rc = proto_parse_reply(c->buf, (size_t)rc, KVD_MSG_WELCOME,
 				       offsetof(struct kvd_msg_welcome, model), &welcome,
@@ -164,10 +170,22 @@ static int init_guard(struct kvc_client *c)
 	return madvise(page, 4096, MADV_WIPEONFORK) < 0 ? -errno : 0;
 }
 
+/* Deadlines are of the clock that nobody sets. */
+static void init_pool_cond(struct kvc_client *c)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->pool_cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
 int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *opts)
 {
 	struct kvc_connect_opts o;
 	struct kvc_client *c;
+	uint64_t deadline_ns;
 	const char *path;
 	int rc;
 
@@ -187,6 +205,7 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	c->pause_ns = PAUSE_NS;
 	c->epoch = 1;
 	c->timeout_ns = o.timeout_ns ? o.timeout_ns : TIMEOUT_DEFAULT_NS;
+	deadline_ns = deadline_after(c->timeout_ns);
 	c->reconnect = o.reconnect_ns >= 0;
 	c->reconnect_ns = o.reconnect_ns > 0 ? o.reconnect_ns : c->timeout_ns;
 	c->spin_ns = o.spin_ns ? o.spin_ns : SPIN_DEFAULT_NS;
@@ -195,7 +214,7 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	pthread_mutex_init(&c->ctl_lock, NULL);
 	pthread_mutex_init(&c->info_lock, NULL);
 	pthread_mutex_init(&c->pool_lock, NULL);
-	pthread_cond_init(&c->pool_cond, NULL);
+	init_pool_cond(c);
 	proto_set_string(c->name, sizeof(c->name),
 			 o.client_name ? o.client_name : program_invocation_short_name);
 	c->path = strdup(path);
@@ -204,12 +223,12 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	if (rc < 0)
 		kvc_fail_status(rc, 0);
 	if (rc >= 0)
-		rc = client_open_socket(c, true, &c->sock);
+		rc = client_open_socket(c, true, deadline_ns, &c->sock);
 	if (rc >= 0)
-		rc = handshake(c);
+		rc = handshake(c, deadline_ns);
 	/* The daemon died between accepting and answering. */
 	if (rc == KVD_E_RESTARTED)
-		rc = client_recover(c);
+		rc = client_recover(c, 0);
 	if (rc < 0) {
 		kvc_close(c);
 		return rc;
@@ -269,6 +288,16 @@ void kvc_get_server_info(const struct kvc_client *c, struct kvd_server_info *ret
 	lock_info(c);
 	*ret_info = c->server;
 	unlock_info(c);
+}
+
+void client_max_arenas(const struct kvc_client *c, uint64_t *ret_in, uint64_t *ret_out)
+{
+	struct kvd_server_info server;
+	const uint64_t most = KVD_MAX_ARENA_BYTES;
+
+	kvc_get_server_info(c, &server);
+	*ret_in = (server.max_in_bytes < most ? server.max_in_bytes : most) & ~4095ull;
+	*ret_out = (server.max_out_bytes < most ? server.max_out_bytes : most) & ~4095ull;
 }
 
 int kvc_get_model_info(const struct kvc_client *c, struct kvd_model_info *ret_info)

@@ -417,11 +417,6 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 	return rc > 0 || err == EINTR ? 0 : -err;
 }
 
-static uint64_t deadline(int64_t timeout_ns)
-{
-	return timeout_ns < 0 ? 0 : clock_ns() + (uint64_t)timeout_ns;
-}
-
 /* Wait for @n CQEs, or as many as can come. Return: 0, -ETIME, -ENODATA, ... */
 static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 {
@@ -458,8 +453,8 @@ static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 	}
 }
 
-int kvc_ring_wait_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
-		      int64_t timeout_ns)
+int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
+		    uint64_t deadline_ns)
 {
 	int rc;
 
@@ -467,11 +462,17 @@ int kvc_ring_wait_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
 		return kvc_fail_status(-EOWNERDEAD, 0);
 	rc = next_cqe(r);
 	if (rc == -EAGAIN)
-		rc = wait_ready(r, 1, deadline(timeout_ns));
+		rc = wait_ready(r, 1, deadline_ns);
 	if (rc < 0)
 		return kvc_fail_status(rc, 0);
 	*ret_cqe = &r->cqe;
 	return 0;
+}
+
+int kvc_ring_wait_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
+		      int64_t timeout_ns)
+{
+	return ring_wait_until(r, ret_cqe, deadline_after(timeout_ns));
 }
 
 int kvc_ring_submit_and_wait(struct kvc_ring *r, unsigned n, int64_t timeout_ns)
@@ -487,7 +488,7 @@ int kvc_ring_submit_and_wait(struct kvc_ring *r, unsigned n, int64_t timeout_ns)
 		/* What a restart made come twice is ready, but not given out. */
 		rc = next_cqe(r);
 		if (rc == -EAGAIN || (rc == 0 && !has_ready(r, n)))
-			rc = wait_ready(r, n, deadline(timeout_ns));
+			rc = wait_ready(r, n, deadline_after(timeout_ns));
 		if (rc < 0 && rc != -ENODATA)
 			return kvc_fail_status(rc, 0);
 	}

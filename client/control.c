@@ -78,14 +78,6 @@ static int send_request(struct kvc_client *c, const void *msg, size_t len,
 	}
 }
 
-static void close_fds(int *fds, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		fds[i] = fd_close(fds[i]);
-}
-
 /*
  * Receive into c->buf until a packet with @tag comes. KVD_E_RESTARTED: a notice, which is
  * taken.
@@ -116,7 +108,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 		if (n < 0)
 			return (int)n;
 		if ((size_t)n < sizeof(h)) {
-			close_fds(fds, *ret_n_fds);
+			fds_close(fds, *ret_n_fds);
 			return KVD_E_PROTO;
 		}
 		memcpy(&h, c->buf, sizeof(h));
@@ -125,7 +117,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 			return (int)n;
 		if (reopen_answered(c, c->buf, (size_t)n, fds, *ret_n_fds))
 			continue;
-		close_fds(fds, *ret_n_fds);
+		fds_close(fds, *ret_n_fds);
 		if (proto_parse_notice(c->buf, (size_t)n, &notice)) {
 			client_noticed(c, &notice);
 			return KVD_E_RESTARTED;
@@ -134,9 +126,8 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 }
 
 int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
-		    uint16_t reply, int *fds)
+		    uint16_t reply, uint64_t deadline_ns, int *fds)
 {
-	uint64_t deadline_ns = 0;
 	struct kvd_msg_error err;
 	struct kvd_msg_hdr h;
 	int got[KVD_MSG_MAX_FDS], rc;
@@ -144,8 +135,6 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 
 	if (client_state(c) == CLIENT_DEAD)
 		return kvc_fail_status(-ECONNRESET, 0);
-	if (c->timeout_ns >= 0)
-		deadline_ns = clock_ns() + (uint64_t)c->timeout_ns;
 	if (++c->next_tag == 0)
 		c->next_tag = 1;
 	proto_hdr_init(&h, type, len, c->next_tag, 0);
@@ -172,7 +161,7 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 
 	memcpy(&h, c->buf, sizeof(h));
 	if (n_fds != (fds && h.type == reply ? KVD_RING_N_FDS : 0)) {
-		close_fds(got, n_fds);
+		fds_close(got, n_fds);
 		return kvc_fail_status(KVD_E_PROTO, 0);
 	}
 	if (h.type == KVD_MSG_ERROR || h.type == KVD_MSG_REJECT) {
@@ -186,7 +175,7 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 		return kvc_fail(h.status, "%s", err.text);
 	}
 	if (h.type != reply || h.len != (uint32_t)rc) {
-		close_fds(got, n_fds);
+		fds_close(got, n_fds);
 		return kvc_fail_status(KVD_E_PROTO, 0);
 	}
 	for (i = 0; i < n_fds; i++)
@@ -219,20 +208,24 @@ static bool only_asks(const void *msg, uint16_t type)
 }
 
 int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
-	      int *fds)
+	      uint64_t deadline_ns, int *fds)
 {
+	uint64_t due;
 	int rc;
 
 	for (;;) {
-		rc = client_recover(c);
+		rc = client_recover(c, deadline_ns);
 		if (rc < 0)
 			return rc;
-		client_lock(c);
+		/* Also while another thread waits for its answer. */
+		due = deadline_sooner(deadline_ns, deadline_after(c->timeout_ns));
+		if (client_lock_until(c, due) < 0)
+			return kvc_fail(-ETIME, "kvd does not answer");
 		if (c->state != CLIENT_OK) {
 			client_unlock(c);
 			continue;
 		}
-		rc = ctl_call_locked(c, msg, len, type, reply, fds);
+		rc = ctl_call_locked(c, msg, len, type, reply, due, fds);
 		if (rc >= 0)
 			return rc;
 		client_unlock(c);
@@ -251,7 +244,7 @@ int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_
 {
 	int rc;
 
-	rc = ctl_begin(c, msg, len, type, reply, NULL);
+	rc = ctl_begin(c, msg, len, type, reply, 0, NULL);
 	if (rc < 0)
 		return rc;
 	rc = proto_parse_reply(c->buf, (size_t)rc, reply, min, ret, size);
@@ -333,7 +326,7 @@ static int list_pages(struct kvc_client *c, void *msg, size_t len, uint64_t *cur
 		return rc;
 	do {
 		last = next;
-		rc = ctl_begin(c, msg, len, type, reply, NULL);
+		rc = ctl_begin(c, msg, len, type, reply, 0, NULL);
 		if (rc < 0)
 			return rc;
 		n = proto_parse_page(c->buf, (size_t)rc, reply,
@@ -444,7 +437,7 @@ int kvc_events(struct kvc_client *c, struct kvd_event *ret_events, size_t cap,
 		return rc;
 	if (cap < KVD_EVENTS_PAGE)
 		return kvc_fail(-EINVAL, "room for %u events is needed", KVD_EVENTS_PAGE);
-	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY,
+	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY, 0,
 		       NULL);
 	if (rc < 0)
 		return rc;

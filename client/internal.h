@@ -23,6 +23,7 @@
 #include <kvclient.h>
 
 #include "client/arena.h"
+#include "ipc/base.h"
 #include "ipc/ring.h"
 
 /*
@@ -69,7 +70,8 @@ enum client_state {
  * @buf:        [KVD_MSG_MAX] for replies, under ctl_lock
  * @rings:      every open ring, also hidden ones, under ctl_lock
  * @idle:       hidden rings that no call uses, linked by next_idle, under pool_lock
- * @n_hidden:   hidden rings open, idle or in use
+ * @dropped:    hidden rings that could not be closed in time, linked likewise
+ * @n_hidden:   hidden rings open, in whatever state
  */
 struct kvc_client {
 	int sock;
@@ -103,6 +105,7 @@ struct kvc_client {
 	pthread_mutex_t pool_lock;
 	pthread_cond_t pool_cond;
 	struct kvc_ring *idle;
+	struct kvc_ring *dropped;
 	unsigned n_hidden;
 };
 
@@ -144,6 +147,7 @@ struct progress {
  * @res:    of a request that this side ended, which @ended tells, or will end
  * @n_lost: restarts and refusals since a CQE was given out, weighted; @n_lives, @n_refused:
  *          their numbers
+ * @n_seqs: GENERATE and FORK: sequences of it that have not ended
  * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
  * @shown:  CQEs with MORE were given out
  * @replay: @again has not caught up with @given
@@ -168,6 +172,7 @@ struct kvc_request {
 	uint8_t n_lost;
 	uint8_t n_lives;
 	uint8_t n_refused;
+	uint8_t n_seqs;
 	bool used;
 	bool ended;
 	bool keep;
@@ -304,12 +309,27 @@ static inline uint32_t client_epoch(const struct kvc_client *c)
 	return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
+/* Deadlines are of the monotonic clock; 0: never. */
+static inline uint64_t deadline_after(int64_t timeout_ns)
+{
+	return timeout_ns < 0 ? 0 : clock_ns() + (uint64_t)timeout_ns;
+}
+
+static inline uint64_t deadline_sooner(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
 /* 0, or -EOWNERDEAD, -ECONNRESET with the text set. */
 int client_check(struct kvc_client *c);
 
-/* Connect to @path. @wait: also while the daemon's backlog is full. Return: 0, -errno with
- * the text set. */
-int client_open_socket(struct kvc_client *c, bool wait, int *ret_sock);
+/* Connect to @path. @wait: also while the daemon's backlog is full, until @deadline_ns.
+ * Return: 0, -errno with the text set. */
+int client_open_socket(struct kvc_client *c, bool wait, uint64_t deadline_ns,
+		       int *ret_sock);
+
+/* Bytes of the largest arenas that the daemon grants, in whole pages. */
+void client_max_arenas(const struct kvc_client *c, uint64_t *ret_in, uint64_t *ret_out);
 
 /* Take over what WELCOME says. Under ctl_lock. Return: 0, KVD_E_VERSION. */
 int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
@@ -324,6 +344,8 @@ void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
 
 /* ctl_lock. */
 void client_lock(struct kvc_client *c);
+/* The same until @deadline_ns. Return: 0, -ETIME. */
+int client_lock_until(struct kvc_client *c, uint64_t deadline_ns);
 /* Also wakes the event loops of rings that missed it. */
 void client_unlock(struct kvc_client *c);
 /* Never waits. If it is taken and @r is stale, its event loop will be woken. */
@@ -347,8 +369,8 @@ int client_watch(struct kvc_client *c, struct kvc_ring *r);
  */
 bool client_attend(struct kvc_ring *r);
 
-/* Wait until the state is OK. Takes ctl_lock. Return: 0, -ECONNRESET. */
-int client_recover(struct kvc_client *c);
+/* Wait until the state is OK. Takes ctl_lock. Return: 0, -ETIME, -ECONNRESET. */
+int client_recover(struct kvc_client *c, uint64_t deadline_ns);
 
 /**
  * ctl_call() - control.c: one request and its reply
@@ -367,19 +389,23 @@ int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_
 /*
  * The same up to the reply, which is in c->buf. Return: its length, with ctl_lock held,
  * which ctl_end() gives back; or the failure, without it.
+ * @deadline_ns: of the caller, for all of it; each answer has timeout_ns besides
  * @fds: [KVD_RING_N_FDS] descriptors that must come, or NULL for none
  */
 int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
-	      int *fds);
+	      uint64_t deadline_ns, int *fds);
 void ctl_end(struct kvc_client *c);
 
 /* Once, with ctl_lock held and the state OK. KVD_E_RESTARTED: lost meanwhile. */
 int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
-		    uint16_t reply, int *fds);
+		    uint16_t reply, uint64_t deadline_ns, int *fds);
 
 /* ring.c */
 int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
-	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes);
+	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes,
+	      uint64_t deadline_ns);
+/* Return: 0: it is gone; -ETIME: ctl_lock was not to be had, it is as before. */
+int ring_close(struct kvc_ring *r, uint64_t deadline_ns);
 /* In a child after fork(), or with the connection gone: tell nobody. */
 void ring_free(struct kvc_ring *r, bool forked);
 /* Under ctl_lock: to which handshake, and which model, it belongs from now on. */
@@ -434,6 +460,10 @@ void ring_clear_alarm(struct kvc_ring *r);
 /* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.
  * Return: false if nothing of it remains. */
 bool ring_progress(struct kvc_ring *r, struct kvc_request *q);
+
+/* complete.c: kvc_ring_wait_cqe() until @deadline_ns. */
+int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
+		    uint64_t deadline_ns);
 
 /* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
 uint64_t input_bytes(const struct kvc_sqe *sqe);

@@ -39,6 +39,21 @@ void client_lock(struct kvc_client *c)
 	pthread_mutex_lock(&c->ctl_lock);
 }
 
+int client_lock_until(struct kvc_client *c, uint64_t deadline_ns)
+{
+	const struct timespec at = {
+		.tv_sec = (time_t)(deadline_ns / 1000000000u),
+		.tv_nsec = (long)(deadline_ns % 1000000000u),
+	};
+
+	if (!deadline_ns) {
+		client_lock(c);
+		return 0;
+	}
+	return pthread_mutex_clocklock(&c->ctl_lock, CLOCK_MONOTONIC, &at) == 0 ? 0
+										: -ETIME;
+}
+
 bool client_trylock(struct kvc_ring *r)
 {
 	struct kvc_client *c = r->client;
@@ -304,7 +319,7 @@ static void connect_again(struct kvc_client *c)
 	if (clock_ns() < c->retry_ns)
 		return;
 	c->retry_ns = clock_ns() + RETRY_NS;
-	if (client_open_socket(c, false, &sock) < 0)
+	if (client_open_socket(c, false, 0, &sock) < 0)
 		return;
 	if (dup3(sock, c->sock, O_CLOEXEC) < 0) {
 		fd_close(sock);
@@ -345,7 +360,7 @@ bool client_attend(struct kvc_ring *r)
 	return true;
 }
 
-int client_recover(struct kvc_client *c)
+int client_recover(struct kvc_client *c, uint64_t deadline_ns)
 {
 	struct pollfd p;
 	struct timespec ts;
@@ -355,7 +370,8 @@ int client_recover(struct kvc_client *c)
 	if (client_state(c) == CLIENT_OK)
 		return 0;
 	for (;;) {
-		client_lock(c);
+		if (client_lock_until(c, deadline_ns) < 0)
+			return kvc_fail(-ETIME, "kvd does not answer");
 		if (c->state != CLIENT_OK)
 			step(c);
 		state = (enum client_state)c->state;
@@ -369,6 +385,9 @@ int client_recover(struct kvc_client *c)
 			return kvc_fail_status(-ECONNRESET, 0);
 		/* Another thread may take what would wake this one. */
 		now = clock_ns();
+		if (deadline_ns && now >= deadline_ns)
+			return kvc_fail(-ETIME, "kvd does not answer");
+		look = deadline_sooner(look, deadline_ns);
 		if (!look || look > now + RETRY_NS)
 			look = now + RETRY_NS;
 		ts.tv_sec = 0;

@@ -17,12 +17,6 @@
 /* Until a socket that is full is tried again. */
 #define FULL_NS 10000000u
 
-static void close_fds(int *fds, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		fds[i] = fd_close(fds[i]);
-}
-
 static uint32_t take_tag(struct kvc_client *c)
 {
 	if (++c->next_tag == 0)
@@ -47,7 +41,7 @@ void reopen_forget(struct kvc_ring *r, bool tell)
 	if (o->status > 0) {
 		if (tell && (c->state == CLIENT_OK || c->slow) && c->epoch == o->epoch)
 			reopen_send_close(c, o->opened.ring_id);
-		close_fds(o->fds, KVD_RING_N_FDS);
+		fds_close(o->fds, KVD_RING_N_FDS);
 	}
 	*o = (struct reopen){0};
 }

@@ -139,6 +139,8 @@ bool ring_progress(struct kvc_ring *r, struct kvc_request *q)
 	const struct kvd_cqe_token *t = &r->cqe.u.token;
 	uint8_t i;
 
+	if (r->cqe.flags & KVD_CQE_END && q->n_seqs > 1)
+		q->n_seqs--;
 	if (q->doomed)
 		return false;
 	if (q->replay) {
@@ -167,7 +169,7 @@ static void settle_cancel(struct kvc_ring *r, struct kvc_request *cancel)
 
 	if (found)
 		request_end(r, q, q->doomed ? q->res : -ECANCELED);
-	request_end(r, cancel, found ? 1 : -ENOENT);
+	request_end(r, cancel, found ? q->n_seqs : -ENOENT);
 }
 
 static void add_cost(struct kvc_request *q, unsigned cost)

@@ -18,11 +18,6 @@
 #define IN_DEFAULT  (4u << 20)
 #define OUT_DEFAULT (1u << 20)
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static int alloc_tables(struct kvc_ring *r, uint32_t max_in_flight)
 {
 	uint32_t n = r->ring.sq_entries, i;
@@ -80,7 +75,8 @@ static void unlink_ring(struct kvc_ring *r)
 }
 
 int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
-	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes)
+	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes,
+	      uint64_t deadline_ns)
 {
 	struct kvd_msg_ring_open msg = {
 		.sq_entries = sq_entries,
@@ -101,7 +97,8 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	r->wake_fd = -1;
 	r->hold_fd = -1;
 	r->spin_now = c->spin_ns;
-	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED, fds);
+	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
+		       deadline_ns, fds);
 	if (rc < 0) {
 		free(r);
 		return rc;
@@ -110,8 +107,7 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 			       &opened, sizeof(opened));
 	if (rc < 0) {
 		ctl_end(c);
-		for (int i = 0; i < (int)KVD_RING_N_FDS; i++)
-			fd_close(fds[i]);
+		fds_close(fds, KVD_RING_N_FDS);
 		free(r);
 		return kvc_fail_status(rc, 0);
 	}
@@ -160,10 +156,25 @@ static uint32_t round_entries(uint32_t n, uint32_t max)
 	return p < n ? n : p;
 }
 
+/* @max: what the daemon grants. The default gives way to it, what is asked for does not. */
+static int arena_bytes(uint64_t *bytes, uint64_t standard, uint64_t max)
+{
+	if (!*bytes)
+		*bytes = standard < max ? standard : max;
+	if (*bytes > max)
+		return kvc_fail(KVD_E_QUOTA,
+				"an arena of %llu bytes is asked for; this daemon grants "
+				"%llu at most ([daemon] max_arena_per_ring)",
+				(unsigned long long)*bytes, (unsigned long long)max);
+	*bytes = align_up(*bytes, 4096);
+	return 0;
+}
+
 int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 		  const struct kvc_ring_opts *opts)
 {
 	struct kvc_ring_opts o = {0};
+	uint64_t max_in, max_out;
 	const uint8_t *bytes = (const uint8_t *)opts;
 	size_t i;
 	int rc;
@@ -185,15 +196,14 @@ int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 	if (!o.cq_entries)
 		o.cq_entries = min_u32(o.sq_entries, KVD_MAX_CQ_ENTRIES / 4) * 4;
 	o.cq_entries = round_entries(o.cq_entries, KVD_MAX_CQ_ENTRIES);
-	if (!o.in_bytes)
-		o.in_bytes = IN_DEFAULT;
-	if (!o.out_bytes)
-		o.out_bytes = OUT_DEFAULT;
-	if (o.in_bytes > KVD_MAX_ARENA_BYTES || o.out_bytes > KVD_MAX_ARENA_BYTES)
-		return kvc_fail(KVD_E_QUOTA, "an arena has at most %u bytes",
-				KVD_MAX_ARENA_BYTES);
-	return ring_open(c, ret_ring, o.sq_entries, o.cq_entries,
-			 align_up(o.in_bytes, 4096), align_up(o.out_bytes, 4096));
+	client_max_arenas(c, &max_in, &max_out);
+	rc = arena_bytes(&o.in_bytes, IN_DEFAULT, max_in);
+	if (rc >= 0)
+		rc = arena_bytes(&o.out_bytes, OUT_DEFAULT, max_out);
+	if (rc < 0)
+		return rc;
+	return ring_open(c, ret_ring, o.sq_entries, o.cq_entries, o.in_bytes, o.out_bytes,
+			 0);
 }
 
 /* Has its daemon died? A kept connection would not tell whoever waits for an answer. */
@@ -204,30 +214,34 @@ static bool has_hung_up(const struct kvc_ring *r)
 	return r->hup || (r->client->reconnect && poll(&p, 1, 0) > 0);
 }
 
-void kvc_ring_close(struct kvc_ring *r)
+int ring_close(struct kvc_ring *r, uint64_t deadline_ns)
 {
-	struct kvd_msg_ring_close msg = {0};
-	struct kvc_client *c;
-	bool forked;
+	struct kvd_msg_ring_close msg = {.ring_id = r->ring_id};
+	struct kvc_client *c = r->client;
+	bool forked = client_forked(c);
 
-	if (!r)
-		return;
-	c = r->client;
-	forked = client_forked(c);
-	msg.ring_id = r->ring_id;
-	if (!forked)
-		client_lock(c);
+	if (!forked && client_lock_until(c, deadline_ns) < 0)
+		return -ETIME;
 	/* Its pipe hangs up now, and tells nothing any more. */
 	unlink_ring(r);
 	/* A daemon that came later has perhaps another ring of this number. */
 	if (!forked && c->state == CLIENT_OK && c->epoch == r->epoch && !has_hung_up(r))
-		(void)ctl_call_locked(c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE,
-				      KVD_MSG_RING_CLOSED, NULL);
+		(void)ctl_call_locked(
+			c, &msg, sizeof(msg), KVD_MSG_RING_CLOSE, KVD_MSG_RING_CLOSED,
+			deadline_sooner(deadline_ns, deadline_after(c->timeout_ns)),
+			NULL);
 	else if (!forked && c->slow && c->epoch == r->epoch)
 		reopen_send_close(c, r->ring_id);
 	ring_free(r, forked);
 	if (!forked)
 		client_unlock(c);
+	return 0;
+}
+
+void kvc_ring_close(struct kvc_ring *r)
+{
+	if (r)
+		(void)ring_close(r, 0);
 }
 
 void request_release(struct kvc_ring *r, struct kvc_request *q)

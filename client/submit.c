@@ -242,6 +242,7 @@ static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct kvc_req
 			params = params_bytes(&o);
 		q->keep = o.gen_flags & KVD_GEN_KEEP;
 		q->several = o.n > 1;
+		q->n_seqs = o.n > 1 && o.n <= KVD_MAX_N ? (uint8_t)o.n : 1;
 		if (o.timeout_ms)
 			q->deadline_ns = clock_ns() + o.timeout_ms * UINT64_C(1000000);
 	}
@@ -294,6 +295,7 @@ static struct kvc_request *request_begin(struct kvc_ring *r, const struct kvc_sq
 	q->top = (struct kvc_top){0};
 	q->keep = false;
 	q->several = false;
+	q->n_seqs = 1;
 	q->shown = false;
 	q->replay = false;
 	q->n_lost = 0;
@@ -355,7 +357,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 	q = request_begin(r, sqe);
 	if (held) {
 		request_end(r, held, -ECANCELED);
-		request_end(r, q, 1);
+		request_end(r, q, held->n_seqs);
 		return 0;
 	}
 	if (lost) {

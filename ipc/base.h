@@ -47,6 +47,12 @@ static inline int fd_close(int fd)
 	return -1;
 }
 
+static inline void fds_close(int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fds[i] = fd_close(fds[i]);
+}
+
 /* Take the value out and leave the empty one behind, past a cleanup attribute. */
 static inline int fd_steal(int *fd)
 {
@@ -82,6 +88,11 @@ static inline bool is_power_of_two(uint64_t v)
 static inline uint64_t align_up(uint64_t v, uint64_t align)
 {
 	return (v + align - 1) & ~(align - 1);
+}
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
 }
 
 static inline uint64_t clock_ns(void)

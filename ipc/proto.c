@@ -275,22 +275,41 @@ bool proto_parse_notice(const void *buf, size_t len, struct kvd_msg_notice *ret)
 	return true;
 }
 
+/* Sizes of list entries in their first form; 0: not a list. */
+static size_t entry_size_1(uint16_t type)
+{
+	switch (type) {
+	case KVD_MSG_CLIENTS_REPLY:
+		return KVD_CLIENT_INFO_SIZE_1;
+	case KVD_MSG_QUOTA_REPLY:
+		return KVD_QUOTA_INFO_SIZE_1;
+	case KVD_MSG_CACHE_LIST_REPLY:
+		return KVD_PREFIX_INFO_SIZE_1;
+	case KVD_MSG_MONITOR_REPLY:
+		return KVD_EVENT_SIZE_1;
+	default:
+		return 0;
+	}
+}
+
 int proto_parse_page(const void *buf, size_t len, uint16_t type, void *ret, size_t size,
 		     size_t cap, uint64_t *ret_next)
 {
 	/* the replies differ in the width of what names the next page only */
 	struct kvd_msg_cache_list_reply r;
+	const size_t min = entry_size_1(type);
 	const uint8_t *entry;
 	uint32_t i;
 
 	if (proto_parse_reply(buf, len, type, sizeof(r), &r, sizeof(r)) < 0)
 		return KVD_E_PROTO;
-	if (r.n > KVD_EVENTS_PAGE || r.entry_size < size || r.entry_size > KVD_MSG_MAX ||
+	if (!min || r.n > KVD_EVENTS_PAGE || r.entry_size < min ||
+	    r.entry_size > KVD_MSG_MAX ||
 	    !range_ok(sizeof(r), (uint64_t)r.n * r.entry_size, len))
 		return KVD_E_PROTO;
 	entry = (const uint8_t *)buf + sizeof(r);
 	for (i = 0; i < r.n && i < cap; i++, entry += r.entry_size)
-		memcpy((uint8_t *)ret + i * size, entry, size);
+		(void)copy_grown((uint8_t *)ret + i * size, size, entry, r.entry_size);
 	*ret_next = r.next;
 	return (int)r.n;
 }

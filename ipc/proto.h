@@ -74,7 +74,8 @@ bool proto_parse_notice(const void *buf, size_t len, struct kvd_msg_notice *ret)
 /**
  * proto_parse_page() - entries of a CLIENTS_, QUOTA_, CACHE_LIST_ or MONITOR_REPLY
  * @type: which
- * @ret: [cap] entries of @size bytes as this side knows them
+ * @ret: [cap] entries of @size bytes as this side knows them; what an older daemon's lack
+ *       is 0, what a newer one's have beyond is dropped
  * @ret_next: names the next page, 0 after the last; MONITOR: how many were lost
  *
  * Return: entries of the page, perhaps more than @cap; KVD_E_PROTO.

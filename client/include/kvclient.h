@@ -101,8 +101,8 @@ KVC_API const char *kvc_errmsg(void);
  * @size:        sizeof(struct kvc_connect_opts)
  * @socket_path: NULL: $KVD_SOCKET, or else KVD_SOCKET_DEFAULT
  * @client_name: label shown by `kvctl clients`; NULL: the program's name
- * @timeout_ns:  for connecting, and for every answer on the socket later;
- *               0: 5 seconds, negative: for ever
+ * @timeout_ns:  for connecting and the handshake together, and for every answer on the
+ *               socket later; 0: 5 seconds, negative: for ever
  * @spin_ns:     how long a waiting thread may poll before it sleeps. 0: the
  *               default, 50 microseconds, used as far as it proves worthwhile;
  *               negative: sleep at once
@@ -137,7 +137,10 @@ KVC_API int kvc_connect(struct kvc_client **ret_client,
  */
 KVC_API void kvc_close(struct kvc_client *client);
 
-/* One NOP there and back. Return: 0, -ETIME, or why not. */
+/*
+ * One NOP there and back. @timeout_ns (negative: no limit) covers all that it has to wait
+ * for. Return: 0, -ETIME, or why not.
+ */
 KVC_API int kvc_ping(struct kvc_client *client, int64_t timeout_ns);
 
 /* What WELCOME said. Cannot fail. */
@@ -215,7 +218,8 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
  * @input_flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
  * @n:           sequences, on rings only; 0 is 1
  * @priority:    lower runs earlier among the user's own requests
- * @timeout_ms:  KVD_E_DEADLINE after that time; 0: never
+ * @timeout_ms:  KVD_E_DEADLINE after that time; 0: never. Blocking calls wait half a
+ *               second longer for a daemon that does not answer, and no more
  * @fork_at:     kvc_prep_fork() only: how many tokens to begin with; 0: all
  * @salt:        share prefixes only with the same salt; 0: none
  */
@@ -480,8 +484,9 @@ KVC_API int kvc_cache_flush(struct kvc_client *client, const char *domain,
  * @size:       sizeof(struct kvc_ring_opts)
  * @sq_entries: 0: 128; rounded up to a power of two
  * @cq_entries: 0: four times sq_entries; rounded up likewise
- * @in_bytes:   room for inputs in flight; 0: 4 MiB
- * @out_bytes:  room for outputs of SCORE, TOKENIZE, DETOKENIZE; 0: 1 MiB
+ * @in_bytes:   room for inputs in flight; 0: 4 MiB, or what the daemon grants
+ * @out_bytes:  room for outputs of SCORE, TOKENIZE, DETOKENIZE; 0: 1 MiB, or what the
+ *              daemon grants
  */
 struct kvc_ring_opts {
 	size_t size;
@@ -550,7 +555,7 @@ KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, si
 /*
  * Cancel the request of this ring that carries this user_data; of several, the one
  * submitted last. It ends with -ECANCELED unless it had just ended. res of the
- * CANCEL: 1, or -ENOENT.
+ * CANCEL: how many sequences it ends (n of them, for one of n), or -ENOENT.
  */
 KVC_API void kvc_prep_cancel(struct kvc_sqe *sqe, uint64_t target);
 

@@ -37,11 +37,6 @@ static uint64_t control_features(const struct session *session)
 	return features;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static void control_hello(struct session *session, const struct proto_request *request)
 {
 	const struct sessions *sessions = session->sessions;

@@ -455,5 +455,10 @@ int main(void)
 	FIELD(kvd_msg_notice, hello_tag);
 	FIELD(kvd_msg_notice, generation);
 	FIELD(kvc_connect_opts, reconnect_ns);
+
+	VALUE(KVD_CLIENT_INFO_SIZE_1);
+	VALUE(KVD_QUOTA_INFO_SIZE_1);
+	VALUE(KVD_PREFIX_INFO_SIZE_1);
+	VALUE(KVD_EVENT_SIZE_1);
 	return 0;
 }

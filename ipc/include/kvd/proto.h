@@ -466,6 +466,8 @@ struct kvd_client_info {
 	uint64_t arena;
 	uint64_t reserved[3];
 };
+/* Its size in the first form, which every daemon sends at least. */
+#define KVD_CLIENT_INFO_SIZE_1 184u
 
 /**
  * struct kvd_msg_clients_reply - one page, by rising id
@@ -593,6 +595,8 @@ struct kvd_quota_info {
 	uint64_t arena;
 	uint64_t reserved[4];
 };
+/* Its size in the first form, which every daemon sends at least. */
+#define KVD_QUOTA_INFO_SIZE_1 160u
 
 /**
  * struct kvd_msg_quota_reply - one page, by rising uid
@@ -644,6 +648,8 @@ struct kvd_prefix_info {
 	uint32_t often;
 	uint64_t reserved[4];
 };
+/* Its size in the first form, which every daemon sends at least. */
+#define KVD_PREFIX_INFO_SIZE_1 128u
 
 /* struct kvd_msg_cache_list_reply - one page; prefixes may come and go between pages */
 struct kvd_msg_cache_list_reply {
@@ -778,6 +784,8 @@ struct kvd_event {
 	char name[KVD_NAME_MAX];
 	uint64_t reserved[4];
 };
+/* Its size in the first form, which every daemon sends at least. */
+#define KVD_EVENT_SIZE_1 176u
 
 /**
  * struct kvd_msg_monitor_reply - what happened since the reply before

@@ -105,6 +105,8 @@ static void send_welcome(const struct fake_daemon *d, struct conn *c, uint32_t t
 	w.server.max_in_flight = MAX_JOBS;
 	w.server.max_msg = KVD_MSG_MAX;
 	w.server.generation = generation;
+	w.server.max_in_bytes = d->max_arena;
+	w.server.max_out_bytes = d->max_arena;
 	proto_set_string(w.server.release, sizeof(w.server.release), "fake");
 	proto_set_string(w.model.name, sizeof(w.model.name), "echo");
 	proto_set_string(w.model.arch, sizeof(w.model.arch), "bytes");
@@ -124,7 +126,8 @@ static void open_ring(const struct fake_daemon *d, struct conn *c,
 
 	if (d->stop_at_open && generation > 7)
 		(void)raise(SIGSTOP);
-	if (c->n_rings >= d->max_rings || c->n_rings >= MAX_RINGS) {
+	if (c->n_rings >= d->max_rings || c->n_rings >= MAX_RINGS ||
+	    o->in_bytes > d->max_arena || o->out_bytes > d->max_arena) {
 		send_error(c, KVD_MSG_ERROR, req->hdr.tag, KVD_E_QUOTA);
 		return;
 	}
@@ -728,6 +731,8 @@ void fake_daemon_start(struct fake_daemon *d)
 	snprintf(d->path, sizeof(d->path), "%s/kvd.sock", d->dir);
 	if (!d->max_rings)
 		d->max_rings = MAX_RINGS;
+	if (!d->max_arena)
+		d->max_arena = KVD_MAX_ARENA_BYTES;
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	memcpy(addr.sun_path, d->path, sizeof(addr.sun_path));
 	if (listener < 0 || bind(listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||

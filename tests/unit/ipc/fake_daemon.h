@@ -51,6 +51,7 @@ enum fake_restart { FAKE_DIES, FAKE_HANGS_UP, FAKE_KEEPS, FAKE_SILENT };
  * @new_model:    the fingerprint changes with each restart
  * @first_tokens: before the first restart a GENERATE hangs behind so many, however long
  *                the restart is in coming; 0: it goes on
+ * @max_arena:    bytes granted to each arena; 0: all that there may be
  * @spin_ns:      watch the rings so long before sleeping
  */
 struct fake_daemon {
@@ -68,6 +69,7 @@ struct fake_daemon {
 	bool refuses;
 	bool new_model;
 	uint32_t first_tokens;
+	uint64_t max_arena;
 	uint64_t spin_ns;
 };
 

@@ -203,6 +203,55 @@ START_TEST(event_pages)
 }
 END_TEST
 
+/* Entries of every list may be shorter or longer than this side knows them. */
+START_TEST(entries_of_other_sizes)
+{
+	static const struct {
+		uint16_t type;
+		uint32_t size;
+	} lists[] = {
+		{KVD_MSG_CLIENTS_REPLY, sizeof(struct kvd_client_info)},
+		{KVD_MSG_QUOTA_REPLY, sizeof(struct kvd_quota_info)},
+		{KVD_MSG_CACHE_LIST_REPLY, sizeof(struct kvd_prefix_info)},
+		{KVD_MSG_MONITOR_REPLY, sizeof(struct kvd_event)},
+	};
+	uint8_t packet[2048], entries[2][512];
+	struct kvd_msg_cache_list_reply r;
+	uint64_t next;
+
+	for (size_t i = 0; i < KVD_ARRAY_LEN(lists); i++) {
+		uint32_t known = lists[i].size, size = known + 16, len;
+
+		for (uint32_t sent = known - 8; sent <= size + 16; sent += 8) {
+			len = (uint32_t)sizeof(r) + 2 * sent;
+			memset(packet, 0x5a, sizeof(packet));
+			r = (struct kvd_msg_cache_list_reply){.n = 2, .entry_size = sent};
+			proto_hdr_init(&r.hdr, lists[i].type, len, 1, 0);
+			memcpy(packet, &r, sizeof(r));
+			memset(packet + sizeof(r), 1, sent);
+			memset(packet + sizeof(r) + sent, 2, sent);
+			memset(entries, 0xff, sizeof(entries));
+			int n = proto_parse_page(packet, len, lists[i].type, entries,
+						 size, 2, &next);
+
+			/* Shorter than in the first form is no list of kvd's. */
+			if (sent < known) {
+				ck_assert_int_eq(n, KVD_E_PROTO);
+				continue;
+			}
+			ck_assert_int_eq(n, 2);
+			for (uint32_t at = 0; at < size; at++) {
+				const uint8_t *all = entries[0];
+
+				ck_assert_uint_eq(all[at], at < sent ? 1 : 0);
+				ck_assert_uint_eq(all[size + at], at < sent ? 2 : 0);
+			}
+			ck_assert_uint_eq(entries[0][2 * size], 0xff);
+		}
+	}
+}
+END_TEST
+
 static int parse_clients(const void *m, size_t len, struct kvd_client_info *infos,
 			 size_t cap, uint64_t *next)
 {
@@ -527,8 +576,13 @@ END_TEST
 int main(void)
 {
 	const TTest *tests[] = {
-		hello,   headers, names, reserved_fields, replies,      event_pages,
-		notices, sqes,    kept,  gen_params,      chat_records, statuses,
+		hello,       headers,
+		names,       reserved_fields,
+		replies,     entries_of_other_sizes,
+		event_pages, notices,
+		sqes,        kept,
+		gen_params,  chat_records,
+		statuses,
 	};
 
 	return run_suite("proto", tests, KVD_ARRAY_LEN(tests));

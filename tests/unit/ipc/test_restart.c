@@ -150,8 +150,9 @@ START_TEST(cancel_deadline_and_fork)
 {
 	struct kvc_gen_opts soon = KVC_OPTS_INIT(struct kvc_gen_opts);
 	struct kvc_gen_opts keep = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_gen_opts four = KVC_OPTS_INIT(struct kvc_gen_opts);
 	struct kvc_input hang = kvc_text("hang", 4), in = kvc_text("abc", 3);
-	struct got got[8] = {0};
+	struct got got[10] = {0};
 	struct kvc_ring *ring;
 
 	start((struct fake_daemon){.restart = way(_i)}, 5 * SECOND_NS);
@@ -160,15 +161,18 @@ START_TEST(cancel_deadline_and_fork)
 	kvc_prep_generate(next(ring, 0), &in, &keep);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, UINT32_MAX);
+	four.n = 4;
 	kvc_prep_generate(next(ring, 1), &hang, NULL);
-	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	kvc_prep_generate(next(ring, 7), &hang, &four);
+	ck_assert_int_eq(kvc_ring_submit(ring), 2);
 	kill(fake.pid, SIGSTOP);
 	soon.timeout_ms = 1;
 	kvc_prep_generate(next(ring, 2), &in, &soon);
 	kvc_prep_cancel(next(ring, 3), 1);
+	kvc_prep_cancel(next(ring, 8), 7);
 	kvc_prep_cancel(next(ring, 4), 77);
 	kvc_prep_fork(next(ring, 5), 0, NULL, NULL);
-	ck_assert_int_eq(kvc_ring_submit(ring), 4);
+	ck_assert_int_eq(kvc_ring_submit(ring), 5);
 	usleep(2000);
 	kill(fake.pid, SIGUSR1);
 	kill(fake.pid, SIGCONT);
@@ -178,13 +182,16 @@ START_TEST(cancel_deadline_and_fork)
 	ck_assert_int_eq(got[2].res, KVD_E_DEADLINE);
 	ck_assert_int_eq(got[3].res, 1);
 	ck_assert_int_eq(got[4].res, -ENOENT);
+	/* As many as sequences, as the daemon would have answered. */
+	ck_assert_int_eq(got[7].res, -ECANCELED);
+	ck_assert_int_eq(got[8].res, 4);
 	ck_assert_int_eq(got[5].res, KVD_E_RESTARTED);
 	/* What was kept is lost, and says so. */
 	kvc_prep_fork(next(ring, 6), 0, NULL, NULL);
 	ck_assert_int_eq(kvc_ring_submit(ring), 1);
 	take_some(ring, got, UINT32_MAX);
 	ck_assert_int_eq(got[6].res, KVD_E_RESTARTED);
-	for (int i = 1; i < 7; i++)
+	for (int i = 1; i < 9; i++)
 		ck_assert_int_eq(got[i].finals, 1);
 	finish_ring(ring);
 }
