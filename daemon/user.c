@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
 

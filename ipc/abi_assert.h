@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 #include <kvd/abi.h>
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #define ABI_SIZE(type, size) _Static_assert(sizeof(struct type) == (size), #type)
 #define ABI_AT(type, field, off)                                                         \

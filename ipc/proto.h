@@ -3,8 +3,8 @@
 #define KVD_IPC_PROTO_H
 
 /*
- * Messages of <kvd/proto.h> between bytes and structs: every size, tail, string
- * and reserved field is checked here, before any handler sees a message. Pure
+ * Messages of <kvd/proto.h> and <kvd/proto_admin.h> between bytes and structs: every size,
+ * tail, string and reserved field is checked here, before any handler sees a message. Pure
  * functions over memory, no I/O, no state, any thread; fuzzed.
  */
 
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 /* What to do with a packet from a client. */
 enum proto_verdict {

@@ -40,6 +40,7 @@
 
 #include <kvd/abi.h>
 #include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #include "daemon/cache/block.h"
 #include "daemon/cache/prefix.h"

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 struct session;
 struct sessions;

@@ -9,7 +9,7 @@ cxx=$2
 root=$3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-for header in kvd/abi.h kvd/proto.h kvclient.h; do
+for header in kvd/abi.h kvd/proto.h kvd/proto_admin.h kvclient.h; do
 	echo "#include <$header>" >"$tmp/alone.c"
 	echo 'int alone; int main(void) { return alone; }' >>"$tmp/alone.c"
 	cp "$tmp/alone.c" "$tmp/alone.cc"

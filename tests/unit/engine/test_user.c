@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
 #include "tests/unit/failing_alloc.h"

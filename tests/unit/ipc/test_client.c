@@ -448,46 +448,6 @@ START_TEST(ring_survives_small_queues)
 }
 END_TEST
 
-/* Defaults give way to what the daemon grants; what is asked for does not. */
-START_TEST(small_arenas_are_enough)
-{
-	static const uint64_t grants[] = {65536, 70000, 1 << 20};
-	struct kvc_ring_opts o = KVC_OPTS_INIT(struct kvc_ring_opts);
-	struct kvd_server_info server;
-	struct kvc_result result;
-	struct kvc_ring *ring;
-	struct kvc_client *c;
-	char *large = calloc(1, 2 << 20);
-
-	memset(large, 'a', (2 << 20) - 1);
-	for (size_t i = 0; i < KVD_ARRAY_LEN(grants); i++) {
-		fake_daemon_stop(&fake);
-		fake.max_arena = grants[i];
-		fake_daemon_start(&fake);
-		c = connect_fake();
-		kvc_get_server_info(c, &server);
-		ck_assert_uint_eq(server.max_in_bytes, grants[i]);
-		ck_assert_int_eq(kvc_ping(c, -1), 0);
-		ck_assert_int_eq(kvc_generate(c, "abc", NULL, &result), 0);
-		ck_assert_str_eq(result.text, "abc");
-		kvc_result_clear(&result);
-		ck_assert_int_eq(kvc_generate(c, large, NULL, NULL), -E2BIG);
-		ck_assert_ptr_nonnull(strstr(kvc_errmsg(), "max_arena_per_ring"));
-		ck_assert_int_eq(kvc_ring_open(c, &ring, NULL), 0);
-		kvc_ring_close(ring);
-		ck_assert_int_eq(kvc_ring_open(c, &ring, &o), 0);
-		kvc_ring_close(ring);
-		o.in_bytes = (1 << 20) + 1;
-		ck_assert_int_eq(kvc_ring_open(c, &ring, &o), KVD_E_QUOTA);
-		ck_assert_ptr_nonnull(strstr(kvc_errmsg(), "1048577 bytes"));
-		ck_assert_ptr_nonnull(strstr(kvc_errmsg(), "max_arena_per_ring"));
-		o.in_bytes = 0;
-		kvc_close(c);
-	}
-	free(large);
-}
-END_TEST
-
 START_TEST(ring_refuses_what_never_fits)
 {
 	struct kvc_ring_opts o = KVC_OPTS_INIT(struct kvc_ring_opts);
@@ -818,7 +778,6 @@ int main(void)
 	tcase_add_test(t, score_with_alternatives);
 	tcase_add_test(t, ring_completes_out_of_order);
 	tcase_add_test(t, ring_survives_small_queues);
-	tcase_add_test(t, small_arenas_are_enough);
 	tcase_add_test(t, ring_refuses_what_never_fits);
 	tcase_add_test(t, ring_cancels);
 	tcase_add_test(t, event_fd_tells_of_everything);

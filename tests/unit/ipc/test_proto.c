@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <kvd/proto.h>
+#include <kvd/proto_admin.h>
 
 #include "ipc/base.h"
 #include "ipc/proto.h"
