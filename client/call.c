@@ -275,17 +275,11 @@ int kvc_prefix_lookup(struct kvc_client *c, const struct kvc_input *input, uint3
 	return rc;
 }
 
-/**
- * struct collector - a streamed answer being gathered
- * @shown: bytes of text that the callback got; what follows is an unfinished
- *         UTF-8 character
- */
+/* A streamed answer being gathered. */
 struct collector {
 	struct kvc_result result;
 	size_t text_cap;
 	size_t token_cap;
-	size_t shown;
-	bool keep;
 	bool logprobs;
 	kvc_piece_fn fn;
 	void *userdata;
@@ -343,27 +337,9 @@ static int collect_token(struct collector *k, const struct kvd_cqe_token *t)
 	return 0;
 }
 
-/* Bytes at the end of @s that begin a UTF-8 character and do not finish it. */
-static size_t unfinished(const char *s, size_t len)
-{
-	const uint8_t *p = (const uint8_t *)s;
-	size_t back, need;
-
-	for (back = 1; back <= 3 && back <= len; back++) {
-		if ((p[len - back] & 0xc0) == 0x80)
-			continue;
-		need = p[len - back] >= 0xf0   ? 4
-		       : p[len - back] >= 0xe0 ? 3
-		       : p[len - back] >= 0xc0 ? 2
-					       : 1;
-		return need > back ? back : 0;
-	}
-	return 0;
-}
-
 /*
- * One streamed CQE: into the result, and to the callback what is whole of its
- * text. Return: 0; -ECANCELED if the callback wants no more; -ENOMEM.
+ * One streamed CQE, whose text is whole characters: into the result, and to the callback.
+ * Return: 0; -ECANCELED if the callback wants no more; -ENOMEM.
  */
 static int collect(struct collector *k, const struct kvd_cqe *cqe)
 {
@@ -380,25 +356,8 @@ static int collect(struct collector *k, const struct kvd_cqe *cqe)
 
 	piece.token = has_token ? t->token : -1;
 	piece.logprob = t->logprob;
-	piece.text = k->result.text + k->shown;
-	piece.text_len = k->result.text_len - k->shown;
-	piece.text_len -= unfinished(piece.text, piece.text_len);
-	if (!has_token && piece.text_len == 0)
-		return 0;
-	k->shown += piece.text_len;
-	return k->fn(k->userdata, &piece) ? -ECANCELED : 0;
-}
-
-/* Text that never became whole characters is shown as it is, at the end. */
-static int collect_rest(struct collector *k)
-{
-	struct kvc_piece piece = {.token = -1};
-
-	if (!k->fn || k->shown == k->result.text_len)
-		return 0;
-	piece.text = k->result.text + k->shown;
-	piece.text_len = k->result.text_len - k->shown;
-	k->shown = k->result.text_len;
+	piece.text = (const char *)t->bytes;
+	piece.text_len = t->n_bytes;
 	return k->fn(k->userdata, &piece) ? -ECANCELED : 0;
 }
 
@@ -429,8 +388,6 @@ static int run_stream(struct kvc_ring *r, struct collector *k, uint64_t deadline
 			k->result.usage = cqe->u.usage;
 			if (!fail && cqe->res < 0)
 				fail = kvc_fail_usage(cqe->res, &cqe->u.usage);
-			else if (!fail)
-				fail = collect_rest(k);
 		}
 		kvc_ring_cqe_seen(r);
 		if (fail && more && !cancelled) {

@@ -7,6 +7,7 @@
 
 #include "ipc/abi_assert.h"
 #include "ipc/base.h"
+#include "ipc/proto.h"
 
 #define KIND(k) (1u << (k))
 
@@ -157,7 +158,8 @@ int sqe_parse_gen_params(const void *bytes, size_t len, struct kvd_gen_params *r
 			return -EINVAL;
 		stop_len = load_u32(b + pos);
 		pos += sizeof(stop_len);
-		if (stop_len == 0 || stop_len > KVD_MAX_STOP_LEN || stop_len > len - pos)
+		if (stop_len == 0 || stop_len > KVD_MAX_STOP_LEN ||
+		    stop_len > len - pos || utf8_valid_len(b + pos, stop_len) != stop_len)
 			return -EINVAL;
 		ret_stops[i] = (struct sqe_span){.bytes = b + pos, .len = stop_len};
 		pos += stop_len;

@@ -213,7 +213,7 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
  * @top_p:       0: off
  * @min_p:       0: off
  * @seed:        same seed, same answer
- * @stop:        [n_stop] strings that end the answer and are not part of it
+ * @stop:        [n_stop] UTF-8 strings that end the answer and are not part of it
  * @n_stop:      at most KVD_MAX_STOP
  * @gen_flags:   KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS, KVD_GEN_KEEP
  * @input_flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
@@ -250,7 +250,7 @@ struct kvc_gen_opts {
 
 /**
  * struct kvc_result - an answer; free its memory with kvc_result_clear()
- * @text:     [text_len] bytes and a terminating 0
+ * @text:     [text_len] bytes and a terminating 0; always valid UTF-8, however it ended
  * @tokens:   [n_tokens] ids
  * @logprobs: [n_tokens], or NULL without KVD_GEN_LOGPROBS
  * @usage:    counts, times, finish reason
@@ -272,7 +272,8 @@ KVC_API void kvc_result_clear(struct kvc_result *result);
  * @token:    the token id; -1: only more text for the tokens before
  * @logprob:  of the token, 0 without KVD_GEN_LOGPROBS
  * @text:     [text_len] bytes of whole UTF-8 characters; may be none. Valid
- *            during the callback, not terminated
+ *            during the callback, not terminated. See KVD_OP_GENERATE for what is no
+ *            character
  */
 struct kvc_piece {
 	int32_t token;

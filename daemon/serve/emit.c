@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/utf8.h"
 #include "ipc/sqe.h"
 
 int emit_init(struct emit *emit, const struct sqe_span *stops, unsigned n_stops)
@@ -60,47 +61,70 @@ static size_t emit_find_stop(const struct emit *emit, size_t from)
 	return emit->len;
 }
 
+/* Each byte that can become no character gives one U+FFFD, three bytes for one. */
+static int emit_reserve(struct emit *emit, size_t len)
+{
+	size_t need = emit->len + 3 * (len + sizeof(emit->partial)), cap;
+	char *data;
+
+	if (need <= emit->cap)
+		return 0;
+	cap = need * 2 + 64;
+	data = realloc(emit->data, cap);
+	if (!data)
+		return -ENOMEM;
+	emit->data = data;
+	emit->cap = cap;
+	return 0;
+}
+
+static void emit_append(struct emit *emit, const void *bytes, size_t len)
+{
+	memcpy(emit->data + emit->len, bytes, len);
+	emit->len += len;
+}
+
+/*
+ * One byte more of a character. What it turns out not to continue is a maximal subpart:
+ * one replacement character, and the byte begins the next one. Source: Unicode 15,
+ * section 3.9, "U+FFFD Substitution of Maximal Subparts".
+ */
+static void emit_byte(struct emit *emit, uint8_t byte)
+{
+	static const char replacement[] = "\xef\xbf\xbd";
+	uint32_t code;
+	int n;
+
+	emit->partial[emit->n_partial++] = byte;
+	n = utf8_next(emit->partial, emit->n_partial, &code);
+	if (n > 0) {
+		emit_append(emit, emit->partial, (size_t)n);
+		emit->n_partial = 0;
+	} else if (n == 0) {
+		bool alone = emit->n_partial == 1;
+
+		emit_append(emit, replacement, sizeof(replacement) - 1);
+		emit->n_partial = 0;
+		if (!alone)
+			emit_byte(emit, byte);
+	}
+}
+
 int emit_push(struct emit *emit, const void *bytes, size_t len)
 {
+	const uint8_t *b = bytes;
 	size_t at;
 
 	if (emit->stopped || !len)
 		return 0;
-	if (len > emit->cap - emit->len) {
-		size_t cap = (emit->len + len) * 2 + 64;
-		char *data = realloc(emit->data, cap);
-
-		if (!data)
-			return -ENOMEM;
-		emit->data = data;
-		emit->cap = cap;
-	}
-	memcpy(emit->data + emit->len, bytes, len);
-	emit->len += len;
+	if (emit_reserve(emit, len) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < len; i++)
+		emit_byte(emit, b[i]);
 	at = emit_find_stop(emit, 0);
 	if (at < emit->len) {
 		emit->len = at;
 		emit->stopped = true;
-	}
-	return 0;
-}
-
-/* Bytes at the end that begin a character and lack its rest: 0..3. */
-static size_t emit_utf8_tail(const char *data, size_t len)
-{
-	for (size_t back = 1; back <= 3 && back <= len; back++) {
-		unsigned char c = (unsigned char)data[len - back];
-		size_t want = c >= 0xf0 && c < 0xf8 ? 4
-			      : c >= 0xe0           ? 3
-			      : c >= 0xc0           ? 2
-						    : 1;
-
-		if (c >= 0xf8)
-			return 0;
-		if (c >= 0xc0)
-			return want > back ? back : 0;
-		if (c < 0x80)
-			return 0;
 	}
 	return 0;
 }
@@ -127,15 +151,9 @@ static size_t emit_stop_tail(const struct emit *emit)
 
 static size_t emit_ready(const struct emit *emit, bool last)
 {
-	size_t tail, stop_tail;
-
 	if (last || emit->stopped)
 		return emit->len;
-	tail = emit_utf8_tail(emit->data, emit->len);
-	stop_tail = emit_stop_tail(emit);
-	if (stop_tail > tail)
-		tail = stop_tail;
-	return emit->len - tail;
+	return emit->len - emit_stop_tail(emit);
 }
 
 bool emit_pending(const struct emit *emit, bool last)
@@ -147,11 +165,9 @@ size_t emit_take(struct emit *emit, void *to, size_t cap, bool last)
 {
 	size_t n = emit_ready(emit, last);
 
-	if (n > cap) {
-		size_t tail = emit_utf8_tail(emit->data, cap);
-
-		n = tail < cap ? cap - tail : cap;
-	}
+	if (n > cap)
+		for (n = cap; n && (emit->data[n] & 0xc0) == 0x80; n--)
+			;
 	if (!n)
 		return 0;
 	memcpy(to, emit->data, n);

@@ -3,20 +3,22 @@
 #define KVD_DAEMON_SERVE_EMIT_H
 
 /*
- * The text side of one answer: bytes of sampled tokens go in, bytes that may be
- * shown come out. It holds back what could still change its meaning:
+ * The text side of one answer: bytes of sampled tokens go in, whole UTF-8 characters come
+ * out, and nothing else. It holds back what could still change its meaning:
  *
- *   - the first bytes of a UTF-8 character whose rest has not come yet, so that a
- *     reader can print every piece as it arrives;
- *   - the longest end of the text that is a proper beginning of a stop string, so
- *     that a stop string is never shown, not even in part.
+ *   - the first bytes of a character whose rest has not come yet. If it never comes, since
+ *     the answer ends here, they are not shown at all;
+ *   - the longest end of the text that is a proper beginning of a stop string, so that a
+ *     stop string is never shown, not even in part.
  *
- *   text so far:  [ released ............ | held ... ]
- *                                          ^ emit.data[0]
+ *   text so far:  [ released ............ | held ... | first bytes of a character ]
+ *                                           ^ data     ^ partial
  *
- * Invariant: `len` < longest stop string + 4 once emit_take() returned 0. Bytes that are
- * no UTF-8 at all (a token may be a lone continuation byte) are released as they
- * are: the reader gets exactly the bytes of the tokens.
+ * Bytes that can never become a character (a token may be a lone continuation byte) become
+ * U+FFFD. DETOKENIZE gives the bytes themselves.
+ *
+ * Invariant: @data is valid UTF-8, and shorter than the longest stop string once
+ * emit_take() returned 0.
  *
  * Thread: loop. Knows nothing of rings, requests or models.
  */
@@ -29,19 +31,29 @@
 
 struct sqe_span;
 
+/**
+ * struct emit - the text of one answer
+ * @stops:   the stop strings, one after the other
+ * @data:    [cap] of which len are held
+ * @partial: [n_partial] first bytes of a character
+ * @stopped: a stop string was met: nothing follows
+ */
 struct emit {
-	char *stops; /* the stop strings, one after the other */
+	char *stops;
 	uint16_t stop_len[KVD_MAX_STOP];
 	unsigned n_stops;
-	char *data; /* held bytes */
-	size_t len, cap;
-	bool stopped; /* a stop string was met: no byte follows */
+	char *data;
+	size_t len;
+	size_t cap;
+	uint8_t partial[4];
+	uint8_t n_partial;
+	bool stopped;
 };
 
 /**
  * emit_init() - start an answer
  * @stops: [n_stops] stop strings, copied; at most KVD_MAX_STOP of 1 .. KVD_MAX_STOP_LEN
- *         bytes, as sqe_parse_gen_params() has seen to
+ *         bytes of UTF-8, as sqe_parse_gen_params() has seen to
  *
  * Return: 0 or -ENOMEM.
  */
@@ -59,12 +71,10 @@ void emit_deinit(struct emit *emit);
 int emit_push(struct emit *emit, const void *bytes, size_t len);
 
 /**
- * emit_take() - take bytes that may be shown now, at most @cap of them
- * @last: no further byte will come, so that everything left may go
+ * emit_take() - take text that may be shown now, at most @cap >= 4 bytes of it
+ * @last: no further byte will come, so that what could begin a stop string may go
  *
- * A piece never ends inside a UTF-8 character unless the text itself does.
- *
- * Return: bytes written to @to; 0 when nothing may be shown yet.
+ * Return: bytes written to @to, whole characters; 0 when nothing may be shown yet.
  */
 size_t emit_take(struct emit *emit, void *to, size_t cap, bool last);
 

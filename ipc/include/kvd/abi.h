@@ -248,7 +248,10 @@ enum kvd_op {
 	 * may become a stop string) or those of several tokens; beyond 28
 	 * bytes, CQEs with MORE and PIECE follow that carry bytes only.
 	 * Concatenated they are the text, without a stop string and what
-	 * follows it. The model's end token is delivered and counted like any
+	 * follows it. Each CQE carries whole UTF-8 characters. An answer that
+	 * ends inside of one ends before it; bytes that can never become one
+	 * are U+FFFD, one for each maximal subpart. The bytes of the tokens
+	 * themselves come from DETOKENIZE. The model's end token is delivered and counted like any
 	 * other, but has no text.
 	 *
 	 * The final CQE carries the usage payload; res = the number of tokens
@@ -390,7 +393,7 @@ enum kvd_input {
  *               narrows sharing inside the domain of the user and never widens it
  *
  * The stop strings follow at params_off + size, as n_stop records of u32 len and
- * len bytes, packed, and fill params_len exactly. NaN and values outside of
+ * len bytes of UTF-8, packed, and fill params_len exactly. NaN and values outside of
  * 0 <= temperature <= 100, 0 <= top_p, min_p <= 1 end with -EINVAL.
  */
 struct kvd_gen_params {

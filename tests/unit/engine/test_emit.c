@@ -51,14 +51,64 @@ START_TEST(utf8_is_held_until_whole)
 	ck_assert_str_eq(taken(&e, 28, false), "");
 	emit_push(&e, "\xac", 1);
 	ck_assert_str_eq(taken(&e, 28, false), "\xe2\x82\xac");
-	/* An end that never completes is still delivered, at the end. */
-	emit_push(&e, "\xf0\x9f\x98", 3);
-	ck_assert_str_eq(taken(&e, 28, false), "");
-	ck_assert_str_eq(taken(&e, 28, true), "\xf0\x9f\x98");
 	/* Bytes that are no UTF-8 do not wait. */
 	emit_push(&e, "\x80\xff", 2);
-	ck_assert_str_eq(taken(&e, 28, false), "\x80\xff");
+	ck_assert_str_eq(taken(&e, 28, false), "\xef\xbf\xbd\xef\xbf\xbd");
+	/* An end that never completes is never shown. */
+	emit_push(&e, "z\xf0\x9f\x98", 4);
+	ck_assert(emit_pending(&e, true));
+	ck_assert_str_eq(taken(&e, 28, false), "z");
+	ck_assert(!emit_pending(&e, true));
+	ck_assert_str_eq(taken(&e, 28, true), "");
 	emit_deinit(&e);
+}
+END_TEST
+
+/*
+ * What replaces what, whatever the cut into tokens. Source: Unicode 15, tables 3-8 to 3-11;
+ * '?' stands for U+FFFD here.
+ */
+START_TEST(maximal_subparts_are_replaced)
+{
+	static const struct {
+		const char *bytes;
+		const char *want;
+	} cases[] = {
+		{"\xc0\xaf\xe0\x80\xbf\xf0\x81\x82\x41", "????????A"},
+		{"\xed\xa0\x80\xed\xbf\xbf\xed\xaf\x41", "????????A"},
+		{"\xf4\x91\x92\x93\xff\x41\x80\xbf\x42", "?????A??B"},
+		{"\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41", "????A"},
+		{"\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64", "a???b?c??d"},
+		{"\xf0\x9f\x98\x80\xe2\x82", "\xf0\x9f\x98\x80"},
+		{"\xf8\x88\x80\x80\x80", "?????"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *bytes = cases[i].bytes, *want = cases[i].want;
+		size_t len = strlen(bytes);
+
+		for (unsigned cut = 0; cut < 1u << (len - 1); cut++) {
+			char got[64] = "";
+			struct emit e;
+			size_t from = 0;
+
+			start(&e, NULL, NULL);
+			for (size_t at = 1; at <= len; at++) {
+				if (at < len && !(cut >> (at - 1) & 1))
+					continue;
+				ck_assert_int_eq(emit_push(&e, bytes + from, at - from),
+						 0);
+				from = at;
+				strcat(got, taken(&e, 28, at == len));
+			}
+			emit_deinit(&e);
+			for (char *p; (p = strstr(got, "\xef\xbf\xbd"));) {
+				*p = '?';
+				memmove(p + 1, p + 3, strlen(p + 3) + 1);
+			}
+			ck_assert_str_eq(got, want);
+		}
+	}
 }
 END_TEST
 
@@ -133,7 +183,7 @@ START_TEST(any_cut_gives_the_same_text)
 				len = strlen(text) - at;
 			ck_assert_int_eq(emit_push(&e, text + at, len), 0);
 			at += len;
-			n += emit_take(&e, out + n, 1 + (size_t)rand() % 6, false);
+			n += emit_take(&e, out + n, 4 + (size_t)rand() % 6, false);
 		}
 		for (size_t more; (more = emit_take(&e, out + n, 4, true));)
 			n += more;
@@ -150,6 +200,7 @@ int main(void)
 
 	tcase_add_test(tc, no_stops_passes_through);
 	tcase_add_test(tc, utf8_is_held_until_whole);
+	tcase_add_test(tc, maximal_subparts_are_replaced);
 	tcase_add_test(tc, pieces_do_not_cut_characters);
 	tcase_add_test(tc, stop_is_never_shown);
 	tcase_add_test(tc, overlapping_beginnings);

@@ -411,6 +411,10 @@ static void step_job(struct fake_ring *r, struct job *j)
 		return;
 	}
 	n = j->len - j->pos < 3 ? j->len - j->pos : 3;
+	/* kvd sends whole characters */
+	while (j->pos + n < j->len && (j->text[j->pos + n] & 0xc0) == 0x80 &&
+	       n < KVD_CQE_BYTES)
+		n++;
 	t->token = j->text[j->pos];
 	if (j->vary)
 		t->token += (int32_t)generation;

@@ -495,6 +495,10 @@ START_TEST(gen_params)
 	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), 0);
 	ck_assert_uint_eq(stops[0].len, 2);
 	ck_assert_mem_eq(stops[1].bytes, "c", 1);
+	/* What is no text can never be found in one. */
+	m.tail[5] = 0xc3;
+	ck_assert_int_eq(sqe_parse_gen_params(&m, 75, &p, stops), -EINVAL);
+	m.tail[5] = 'b';
 	for (len = 64; len < 75; len++)
 		ck_assert_int_eq(sqe_parse_gen_params(&m, len, &p, stops), -EINVAL);
 	ck_assert_int_eq(sqe_parse_gen_params(&m, 76, &p, stops), -EINVAL);
