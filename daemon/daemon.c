@@ -16,6 +16,7 @@
 #include "daemon/msgid.h"
 #include "daemon/notify.h"
 #include "daemon/sandbox.h"
+#include "daemon/serve/op_event.h"
 #include "daemon/serve/ring_watch.h"
 #include "ipc/base.h"
 #include "ipc/fdpass.h"
@@ -318,6 +319,7 @@ static void daemon_drop_strangers(struct daemon *daemon)
 static int daemon_start(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
+	struct engine_setup setup;
 	char error[512] = "";
 	struct timespec now;
 	uint32_t n_kept;
@@ -335,8 +337,14 @@ static int daemon_start(struct daemon *daemon)
 	r = daemon_start_loop(daemon);
 	if (r)
 		return r;
-	r = engine_init(&daemon->engine, daemon->loop, config, &daemon->fdstore, error,
-			sizeof(error));
+	setup = (struct engine_setup){
+		.loop = daemon->loop,
+		.config = config,
+		.fdstore = &daemon->fdstore,
+		.event = op_event,
+		.event_ctx = &daemon->sessions,
+	};
+	r = engine_init(&daemon->engine, &setup, error, sizeof(error));
 	if (r) {
 		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_MODEL_BAD), "%s",
 			  *error ? error : strerror(-r));
@@ -349,6 +357,13 @@ static int daemon_start(struct daemon *daemon)
 	if (r) {
 		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s",
 			  error);
+		return r;
+	}
+	r = sessions_start(&daemon->sessions);
+	if (r) {
+		log_event(LOG_ERR,
+			  LOG_FIELDS(.message_id = MSGID_START_FAILED, .error = r),
+			  "cannot start the thread for long texts");
 		return r;
 	}
 	/* A kept pool counts its daemons; else it rises as long as the clock does. */

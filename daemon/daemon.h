@@ -20,7 +20,7 @@
 #include "daemon/fdstore.h"
 #include "daemon/listener.h"
 #include "daemon/loop.h"
-#include "daemon/serve/session.h"
+#include "daemon/serve/sessions.h"
 
 /* Lines are wrong; files that may be all right could not be read. */
 enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +32,30 @@
 static inline void freep(void *p)
 {
 	free(*(void **)p);
+}
+
+/*
+ * Memory that prompts and answers lie in leaves no trace when it is freed, and none behind
+ * when it grows. @len: its bytes, all of them that were ever written. NULL is fine.
+ */
+static inline void secret_free(void *p, size_t len)
+{
+	if (p)
+		explicit_bzero(p, len);
+	free(p);
+}
+
+/* As realloc(): @p stays as it is where NULL is returned. It becomes larger or smaller. */
+static inline void *secret_realloc(void *p, size_t old_len, size_t len)
+{
+	void *moved = malloc(len);
+
+	if (!moved)
+		return NULL;
+	if (p)
+		memcpy(moved, p, old_len < len ? old_len : len);
+	secret_free(p, old_len);
+	return moved;
 }
 
 static inline void closep(int *fd)

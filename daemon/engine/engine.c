@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps: events of the scheduler become tokens and ends of operations, and the next
- * plan goes to the worker before anything else is done, so that the device does not wait
- * for the clients. See engine.h; loading is in engine_model.c.
+ * The steps: what the worker brings back is completed, its events are delivered, and the
+ * next plan goes to the worker. See engine.h; loading is in engine_model.c.
  */
 #include "daemon/engine/engine.h"
 
@@ -16,150 +15,32 @@
 #include "daemon/engine/weights_keep.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
-#include "daemon/serve/op.h"
-#include "daemon/serve/session.h"
 #include "ipc/base.h"
 
-static struct op *engine_op(const struct sched_event *event)
+/* A step that failed as a whole has its line already. */
+static void engine_log_logits(struct engine *engine, const struct sched_event *event)
 {
-	return (struct op *)(uintptr_t)event->cookie;
+	if (event->reason == SCHED_REASON_ERROR && event->status == -EIO &&
+	    engine->result.status == 0 &&
+	    log_due(&engine->logits_failed, event->status, loop_now(engine->loop)))
+		log_event(LOG_ERR,
+			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
+				     .error = event->status),
+			  "logits of a request were not finite; it ends with an error");
 }
 
-static void engine_token(struct engine *engine, const struct sched_event *event)
+static void engine_deliver(struct engine *engine, const struct sched_event *event)
 {
-	struct op *op = engine_op(event);
-	struct gguf_str piece = {0};
+	const uint32_t *dist = NULL;
 
-	if (!op->ring || op->stopping)
-		return;
-	/* Control tokens are structure, not text; the end token is delivered without any. */
-	if (engine->tokenizer && !tokenizer_is_control(engine->tokenizer, event->token))
-		piece = tokenizer_piece(engine->tokenizer, event->token);
-	op_keep(op, &event->token, 1);
-	if (op_token(op, event->token, event->logprob, piece.data, piece.len,
-		     loop_now(engine->loop)) ||
-	    op->emit.stopped) {
-		op->stopping = true;
-		sched_cancel(engine->sched, event->id);
-	}
-	/* What a stop string cut off is settled when FINISHED comes. */
-	op_flush(op);
+	if (event->kind == SCHED_FINISHED)
+		engine_log_logits(engine, event);
+	else if (event->dist.words)
+		dist = engine->result.dist + event->dist.off;
+	engine->event(engine->event_ctx, event, dist);
 }
 
-/*
- * A position's distribution goes straight to the client: the tail of the output holds one
- * after the other, either whole rows, or all lists of ids and then all of logprobs. The
- * request's bounds were checked when it was taken; the arena is the ring's.
- */
-static void engine_put_dist(const struct engine *engine, struct op *op,
-			    const struct sched_event *event)
-{
-	const uint32_t *words = engine->result.dist + event->dist.off;
-	uint64_t n = op->n_tokens - op->dist_first;
-	uint64_t row = event->position - 1 - op->dist_first;
-	size_t part = event->dist.words * sizeof(uint32_t);
-	uint64_t off = op->out_off + (uint64_t)op->n_tokens * 8;
-	void *out;
-
-	if (event->dist.top != PLAN_DIST_ALL)
-		part /= 2;
-	for (size_t done = 0; done < event->dist.words * sizeof(uint32_t); done += part) {
-		out = ring_daemon_out(&op->ring->ring, off + row * part, part);
-		if (out)
-			memcpy(out, (const char *)words + done, part);
-		off += n * part;
-	}
-}
-
-static void engine_scored(const struct engine *engine, const struct sched_event *event)
-{
-	struct op *op = engine_op(event);
-
-	if (op->scores && event->position < op->n_tokens)
-		memcpy(&op->scores[op->n_tokens + event->position], &event->logprob,
-		       sizeof(float));
-	if (event->dist.words && op->ring)
-		engine_put_dist(engine, op, event);
-}
-
-/* SCORE is complete: put it where the client wants it. */
-static int32_t engine_deliver_scores(struct op *op)
-{
-	size_t bytes = (size_t)op->n_tokens * 8;
-	void *out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
-
-	if (!out)
-		return -EFAULT;
-	memcpy(out, op->scores, bytes);
-	return (int32_t)op->n_tokens;
-}
-
-static void engine_finished(struct engine *engine, const struct sched_event *event)
-{
-	struct op *op = engine_op(event);
-	struct kvd_cqe_usage usage = {
-		.prompt_tokens = event->n_prompt,
-		.cached_tokens = event->n_cached,
-		.generated_tokens = event->n_generated,
-	};
-	int32_t res = (int32_t)event->n_generated;
-
-	op->seq_id = 0;
-	if (!op->ring) {
-		engine->n_cancelled++;
-		op_free(op);
-		return;
-	}
-	op->ring->session->tokens_prompt += event->n_prompt;
-	op->ring->session->tokens_cached += event->n_cached;
-	op->ring->session->tokens_generated += event->n_generated;
-	if (op->emit.stopped) {
-		/* Also when the stop string ended with the token that was the last. */
-		usage.finish_reason = KVD_FINISH_STOP;
-		engine->n_completed++;
-	} else if (op->stopping) {
-		/* Bytes of a token found no room: the text has a hole. */
-		usage.finish_reason = KVD_FINISH_ERROR;
-		res = -ENOMEM;
-		engine->n_failed++;
-	} else if (event->reason == SCHED_REASON_CANCELLED) {
-		usage.finish_reason = KVD_FINISH_CANCELLED;
-		res = -ECANCELED;
-		engine->n_cancelled++;
-	} else if (event->reason == SCHED_REASON_DEADLINE) {
-		usage.finish_reason = KVD_FINISH_ERROR;
-		res = KVD_E_DEADLINE;
-		engine->n_failed++;
-	} else if (event->reason == SCHED_REASON_ERROR) {
-		usage.finish_reason = KVD_FINISH_ERROR;
-		res = event->status == -ENOSPC   ? KVD_E_POOL
-		      : event->status == -EDQUOT ? KVD_E_QUOTA
-						 : KVD_E_DEVICE;
-		engine->n_failed++;
-		/* A step that failed as a whole has its line already. */
-		if (event->status == -EIO && engine->result.status == 0 &&
-		    log_due(&engine->logits_failed, event->status,
-			    loop_now(engine->loop)))
-			log_event(LOG_ERR,
-				  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
-					     .error = event->status),
-				  "logits of a request were not finite; it ends with an "
-				  "error");
-	} else {
-		if (op->opcode == KVD_OP_SCORE)
-			res = engine_deliver_scores(op);
-		usage.finish_reason = event->reason == SCHED_REASON_STOP
-					      ? KVD_FINISH_STOP
-					      : KVD_FINISH_LENGTH;
-		engine->n_completed++;
-	}
-	if (op->opcode != KVD_OP_GENERATE && op->opcode != KVD_OP_FORK)
-		usage.finish_reason = KVD_FINISH_NONE;
-	op_end(op, res, &usage, loop_now(engine->loop));
-	op_flush(op);
-}
-
-/* Everything that happened since last time. Handlers may cancel, which adds events. */
+/* Everything that happened since last time. The callback may cancel, which adds events. */
 static void engine_drain_events(struct engine *engine)
 {
 	for (;;) {
@@ -174,17 +55,7 @@ static void engine_drain_events(struct engine *engine)
 			/* Cancelling may move the array. */
 			events = sched_events(engine->sched, &n);
 			event = events[i];
-			switch (event.kind) {
-			case SCHED_TOKEN:
-				engine_token(engine, &event);
-				break;
-			case SCHED_SCORED:
-				engine_scored(engine, &event);
-				break;
-			case SCHED_FINISHED:
-				engine_finished(engine, &event);
-				break;
-			}
+			engine_deliver(engine, &event);
 			sched_events(engine->sched, &n);
 		}
 		sched_clear_events(engine->sched);
@@ -307,37 +178,59 @@ static int32_t engine_refused(struct engine *engine, int r,
 	}
 }
 
-int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
-		   uint64_t *ret_detail)
+int32_t engine_add(struct engine *engine, const struct request_desc *desc,
+		   uint32_t *ret_seq_id, uint64_t *ret_detail)
 {
 	struct sched_refusal refusal = {0};
 	int r;
 
-	desc->cookie = (uint64_t)(uintptr_t)op;
 	if (!desc->n_tokens)
 		return KVD_E_EMPTY;
-	r = sched_add(engine->sched, desc, loop_now(engine->loop), &op->seq_id, &refusal);
+	r = sched_add(engine->sched, desc, loop_now(engine->loop), ret_seq_id, &refusal);
 	return engine_refused(engine, r, &refusal, ret_detail);
 }
 
-int32_t engine_fork(struct engine *engine, struct op *op, const struct op *parent,
-		    uint32_t n_tokens, struct request_desc *desc, uint64_t *ret_detail)
+int32_t engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
+		    const struct request_desc *desc, uint32_t *ret_seq_id,
+		    uint64_t *ret_detail)
 {
 	struct sched_refusal refusal = {0};
 	int r;
 
-	desc->cookie = (uint64_t)(uintptr_t)op;
-	r = sched_fork(engine->sched, parent->seq_id, n_tokens, desc,
-		       loop_now(engine->loop), &op->seq_id, &refusal);
+	r = sched_fork(engine->sched, parent, n_tokens, desc, loop_now(engine->loop),
+		       ret_seq_id, &refusal);
 	return engine_refused(engine, r, &refusal, ret_detail);
 }
 
-void engine_cancel(struct engine *engine, struct op *op)
+void engine_cancel(struct engine *engine, uint32_t seq_id)
 {
-	if (!op->seq_id)
-		return;
-	sched_cancel(engine->sched, op->seq_id);
+	sched_cancel(engine->sched, seq_id);
 	engine_kick(engine);
+}
+
+const struct request *engine_sequence(const struct engine *engine, uint32_t seq_id)
+{
+	return seq_id ? sched_get(engine->sched, seq_id) : NULL;
+}
+
+void engine_usage(const struct engine *engine, uint32_t uid, struct sched_usage *ret)
+{
+	*ret = (struct sched_usage){0};
+	if (engine->sched)
+		sched_usage(engine->sched, uid, ret);
+}
+
+void engine_set_quota(struct engine *engine, uint32_t uid,
+		      const struct sched_quota *quota)
+{
+	if (engine->sched)
+		sched_set_quota(engine->sched, uid, quota);
+	engine_kick(engine);
+}
+
+uint64_t engine_evicted_blocks(const struct engine *engine)
+{
+	return engine->have_index ? engine->index.counters.evicted_blocks : 0;
 }
 
 void engine_pause(struct engine *engine, uint32_t seq_id, bool paused)
@@ -363,9 +256,6 @@ void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 {
 	struct sched_stats s;
 
-	stats->requests_completed = engine->n_completed;
-	stats->requests_failed = engine->n_failed;
-	stats->requests_cancelled = engine->n_cancelled;
 	engine_model_stats(engine, stats);
 	if (!engine->sched)
 		return;
@@ -383,7 +273,7 @@ void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->queried_tokens = engine->index.counters.queried_tokens;
 	stats->hit_tokens = engine->index.counters.hit_tokens;
 	stats->shared_hit_tokens = engine->index.counters.shared_hit_tokens;
-	stats->evicted_blocks = engine->index.counters.evicted_blocks;
+	stats->evicted_blocks = engine_evicted_blocks(engine);
 }
 
 uint64_t engine_prefix_id(const struct engine *engine, uint32_t block)
@@ -475,17 +365,23 @@ void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
 	report_flush(engine, &r, ret_counts);
 }
 
-int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
-		struct fdstore *fdstore, char *error, size_t error_size)
+int engine_init(struct engine *engine, const struct engine_setup *setup, char *error,
+		size_t error_size)
 {
 	struct plan_caps caps;
 	int r;
 
-	*engine = (struct engine){.loop = loop, .config = config, .fdstore = fdstore};
-	if (!*config->model.path) {
-		if (fdstore) {
-			engine_keep_discard(fdstore);
-			weights_keep_discard(fdstore);
+	*engine = (struct engine){
+		.loop = setup->loop,
+		.config = setup->config,
+		.fdstore = setup->fdstore,
+		.event = setup->event,
+		.event_ctx = setup->event_ctx,
+	};
+	if (!*engine->config->model.path) {
+		if (engine->fdstore) {
+			engine_keep_discard(engine->fdstore);
+			weights_keep_discard(engine->fdstore);
 		}
 		return 0;
 	}
@@ -508,14 +404,12 @@ int engine_init(struct engine *engine, struct loop *loop, const struct config *c
 	}
 	r = engine_model_worker_start(engine);
 	if (!r)
-		r = loop_io_add(loop, &engine->worker_io, engine->worker.event_fd,
+		r = loop_io_add(engine->loop, &engine->worker_io, engine->worker.event_fd,
 				LOOP_READ, engine_stepped);
 	if (!r && engine->keep.pages.worker.started)
-		r = loop_io_add(loop, &engine->pages_io,
+		r = loop_io_add(engine->loop, &engine->pages_io,
 				engine->keep.pages.worker.event_fd, LOOP_READ,
 				engine_has_pages);
-	if (!r && engine->tokenizer)
-		r = encoder_init(&engine->encoder, engine);
 	if (r)
 		snprintf(error, error_size, "cannot start the worker threads: %s%s",
 			 strerror(-r),
@@ -536,7 +430,6 @@ void engine_deinit(struct engine *engine)
 	loop_io_remove(&engine->worker_io);
 	loop_io_remove(&engine->pages_io);
 	worker_deinit(&engine->worker);
-	encoder_deinit(&engine->encoder);
 	engine->worker.busy = false;
 	if (engine->sched) {
 		/* Sessions are gone; what is left are operations cut off from them. */

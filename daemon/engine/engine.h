@@ -11,8 +11,9 @@
  *                        ^                     |
  *                        +--- engine_stepped() <+  eventfd: sched_complete(), events
  *
- * Operations (op.h) are the scheduler's cookies: an operation outlives the FINISHED event
- * of its sequence. Without a model the engine is there and refuses generation.
+ * What happens to a sequence goes to one callback, with the cookie of its request. The
+ * engine knows nothing of who asks: no client, no ring, no session. Without a model it is
+ * there and serves no sequence.
  *
  * Thread: loop; the runner inside belongs to the worker while a step is in flight.
  */
@@ -28,33 +29,51 @@
 #include "daemon/engine/worker.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
-#include "daemon/model/tokenizer.h"
+#include "daemon/model/text.h"
 #include "daemon/sched/plan.h"
 #include "daemon/sched/sched.h"
-#include "daemon/serve/encoder.h"
 
-struct chat_template;
 struct config;
 struct engine_model;
-struct op;
 struct request_desc;
+
+/**
+ * engine_event_fn - something happened to a sequence
+ * @dist: [event->dist.words] words that event->dist asks for, or NULL; gone afterwards
+ *
+ * It may add, pause and cancel sequences. After SCHED_FINISHED the id is gone.
+ */
+typedef void (*engine_event_fn)(void *ctx, const struct sched_event *event,
+				const uint32_t *dist);
+
+/**
+ * struct engine_setup - what an engine is made of; all of it outlives the engine
+ * @fdstore: where the pool is kept for the next daemon and comes from; NULL: nowhere
+ */
+struct engine_setup {
+	struct loop *loop;
+	const struct config *config;
+	struct fdstore *fdstore;
+	engine_event_fn event;
+	void *event_ctx;
+};
 
 /**
  * struct engine - see above
  * @model:  what engine_model.c loaded; NULL without a model
  * @info:   what WELCOME says of it
+ * @text:   tokenizer and chat template of the model
  * @keep:   what of it outlives the process
  * @fdstore: where that is kept
- * @tokenizer, @chat: of the model; NULL where it has none that kvd knows
- * @n_completed, @n_failed, @n_cancelled: operations that named the model, since start
  */
 struct engine {
 	struct loop *loop;
 	const struct config *config;
 	struct engine_model *model;
 	struct kvd_model_info info;
-	const struct tokenizer *tokenizer;
-	const struct chat_template *chat;
+	struct model_text text;
+	engine_event_fn event;
+	void *event_ctx;
 	struct block_pool pool;
 	struct prefix_index index;
 	struct engine_keep keep;
@@ -65,12 +84,10 @@ struct engine {
 	struct worker worker;
 	struct loop_io worker_io;
 	struct loop_io pages_io;
-	struct encoder encoder;
 	struct loop_defer kick;
 	struct loop_defer save;
 	struct loop_timer deadline;
 	bool have_pool, have_index, have_plan, have_result;
-	uint64_t n_completed, n_failed, n_cancelled;
 	struct log_last step_failed; /* no error when the last step was well */
 	struct log_last logits_failed;
 	struct log_last deadline_failed;
@@ -80,34 +97,47 @@ struct engine {
 
 /**
  * engine_init() - load the model that the configuration names
- * @fdstore: where the pool is kept for the next daemon and comes from; outlives the engine;
- *	NULL: nowhere
  * @error: [error_size] one line that says what is wrong and how to mend it
  *
- * Return: 0; -errno with @error filled. engine_deinit() is right after both.
+ * Return: 0; -errno with @error filled. engine_deinit() is safe after failure.
  */
-int engine_init(struct engine *engine, struct loop *loop, const struct config *config,
-		struct fdstore *fdstore, char *error, size_t error_size);
+int engine_init(struct engine *engine, const struct engine_setup *setup, char *error,
+		size_t error_size);
 
-/* Waits for the step in flight. No operation may be left. Idempotent. */
+/* Waits for the step in flight, and delivers the last events. Idempotent. */
 void engine_deinit(struct engine *engine);
 
 /**
  * engine_add() - hand a request to the scheduler
- * @op: becomes the cookie; its seq_id is set on success
+ * @desc: its cookie comes back with each event
+ * @ret_seq_id: set on success; no event of it comes before this has returned
  *
  * Return: 0, or the res of the final CQE with @ret_detail: KVD_E_CONTEXT, KVD_E_POOL,
  * KVD_E_BUSY, -EINVAL, -ENOMEM.
  */
-int32_t engine_add(struct engine *engine, struct op *op, struct request_desc *desc,
-		   uint64_t *ret_detail);
+int32_t engine_add(struct engine *engine, const struct request_desc *desc,
+		   uint32_t *ret_seq_id, uint64_t *ret_detail);
 
 /* As engine_add(), for a branch of @parent, which runs, at its first @n_tokens tokens. */
-int32_t engine_fork(struct engine *engine, struct op *op, const struct op *parent,
-		    uint32_t n_tokens, struct request_desc *desc, uint64_t *ret_detail);
+int32_t engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
+		    const struct request_desc *desc, uint32_t *ret_seq_id,
+		    uint64_t *ret_detail);
 
-/* End a sequence early; its operation gets its end by the usual way. */
-void engine_cancel(struct engine *engine, struct op *op);
+/* End a sequence early; SCHED_FINISHED comes as always. */
+void engine_cancel(struct engine *engine, uint32_t seq_id);
+
+/* What is known of a sequence; borrowed until the loop turns. NULL: gone, or id 0. */
+const struct request *engine_sequence(const struct engine *engine, uint32_t seq_id);
+
+/* What a uid's requests hold now; all 0 without a model. */
+void engine_usage(const struct engine *engine, uint32_t uid, struct sched_usage *ret);
+
+/* New limits of a uid, which is in use or not. */
+void engine_set_quota(struct engine *engine, uint32_t uid,
+		      const struct sched_quota *quota);
+
+/* Cached blocks that had to go, since the start. */
+uint64_t engine_evicted_blocks(const struct engine *engine);
 
 /* The client's CQ is full, or has room again. */
 void engine_pause(struct engine *engine, uint32_t seq_id, bool paused);

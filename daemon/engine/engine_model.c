@@ -81,7 +81,7 @@ static int open_text(struct engine *engine, struct engine_model *m,
 		snprintf(error, size, "%s", *why.text ? why.text : strerror(-r));
 		return r;
 	}
-	engine->tokenizer = m->tokenizer;
+	engine->text.tokenizer = m->tokenizer;
 	r = chat_template_new(&m->chat, gguf, m->tokenizer,
 			      names[engine->config->model.chat_template], &why);
 	if (r < 0) {
@@ -92,7 +92,7 @@ static int open_text(struct engine *engine, struct engine_model *m,
 		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_MODEL_BAD),
 			  "%s; chat requests are refused", why.text);
 	else
-		engine->chat = m->chat;
+		engine->text.chat = m->chat;
 	return 0;
 }
 
@@ -280,6 +280,7 @@ static void describe_model(struct engine *engine, struct engine_model *m)
 	info->n_kv_heads = p->n_kv_heads;
 	info->head_dim = p->head_dim;
 	info->n_vocab = p->n_vocab;
+	engine->text.n_vocab = p->n_vocab;
 	info->context_length =
 		min_nonzero(engine->config->scheduler.max_model_len, p->context_length);
 	info->block_tokens = m->layout.block_tokens;

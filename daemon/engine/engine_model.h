@@ -19,7 +19,7 @@ struct plan_result;
 /**
  * engine_model_load() - everything that [model], [cache], [scheduler] and [cpu] ask for
  *
- * Fills engine->model, info, tokenizer, chat, pool, index and sched.
+ * Fills engine->model, info, text, pool, index and sched.
  *
  * Return: 0; -errno with one line in @error that names the file or key and the remedy.
  * engine_model_unload() is right after both.

@@ -7,6 +7,7 @@
 
 #include "daemon/model/tokenizer-internal.h"
 #include "daemon/model/utf8.h"
+#include "ipc/base.h"
 
 int token_list_add(struct token_list *list, int32_t id)
 {
@@ -17,7 +18,8 @@ int token_list_add(struct token_list *list, int32_t id)
 		if (cap > SIZE_MAX / 2 / sizeof(*ids))
 			return -ENOMEM;
 		cap *= 2;
-		ids = realloc(list->ids, cap * sizeof(*ids));
+		ids = secret_realloc(list->ids, list->n * sizeof(*ids),
+				     cap * sizeof(*ids));
 		if (!ids)
 			return -ENOMEM;
 		list->ids = ids;
@@ -29,7 +31,7 @@ int token_list_add(struct token_list *list, int32_t id)
 
 void token_list_deinit(struct token_list *list)
 {
-	free(list->ids);
+	secret_free(list->ids, list->cap * sizeof(list->ids[0]));
 	memset(list, 0, sizeof(*list));
 }
 

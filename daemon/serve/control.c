@@ -11,9 +11,12 @@
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
-#include "daemon/serve/monitor.h"
+#include "daemon/serve/control_parts.h"
 #include "daemon/serve/op.h"
+#include "daemon/serve/ring_open.h"
 #include "daemon/serve/session.h"
+#include "daemon/serve/session_keep.h"
+#include "daemon/serve/session_ring.h"
 #include "ipc/base.h"
 #include "ipc/proto.h"
 
@@ -25,9 +28,9 @@ static uint64_t control_features(const struct session *session)
 	if (engine->model) {
 		features |=
 			KVD_FEATURE_GENERATE | KVD_FEATURE_FORK | KVD_FEATURE_SCORE_TOP;
-		if (engine->tokenizer)
+		if (engine->text.tokenizer)
 			features |= KVD_FEATURE_TEXT;
-		if (engine->chat)
+		if (engine->text.chat)
 			features |= KVD_FEATURE_CHAT;
 	}
 	if (session->admin)
@@ -74,7 +77,7 @@ static void control_hello(struct session *session, const struct proto_request *r
 			     .detail_len = strlen(session->name)),
 		  "client %llu of uid %u connected", (unsigned long long)session->id,
 		  (unsigned)session->cred.uid);
-	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_CONNECT});
+	session_event(session, (struct kvd_event){.kind = KVD_EVENT_CONNECT});
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
@@ -154,6 +157,9 @@ static void control_stats(struct session *session, const struct proto_request *r
 	proto_set_string(stats->release, sizeof(stats->release), KVD_VERSION);
 	stats->model = sessions->engine->info;
 	engine_stats(sessions->engine, stats);
+	stats->requests_completed = sessions->n_completed;
+	stats->requests_failed = sessions->n_failed;
+	stats->requests_cancelled = sessions->n_cancelled;
 	stats->clients = sessions->n_sessions;
 	stats->rings = sessions->n_rings;
 	stats->sessions_faulty = sessions->n_faulty;
@@ -165,7 +171,7 @@ static void control_stats(struct session *session, const struct proto_request *r
 static void control_describe_client(const struct session *client,
 				    struct kvd_client_info *info)
 {
-	const struct sched *sched = client->sessions->engine->sched;
+	const struct engine *engine = client->sessions->engine;
 
 	*info = (struct kvd_client_info){
 		.id = client->id,
@@ -187,7 +193,7 @@ static void control_describe_client(const struct session *client,
 	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
 		for (const struct op *op = ring->ops; op; op = op->next) {
 			const struct request *request =
-				op->seq_id ? sched_get(sched, op->seq_id) : NULL;
+				engine_sequence(engine, op->seq_id);
 
 			if (!request)
 				continue;
@@ -289,10 +295,30 @@ static void control_flush(struct session *session, const struct proto_request *r
 		  (unsigned long long)msg.counts.flushed_blocks,
 		  (unsigned long long)msg.counts.kept_active,
 		  (unsigned long long)msg.counts.kept_pinned);
-	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
-						    .blocks = msg.counts.flushed_blocks});
+	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						  .blocks = msg.counts.flushed_blocks});
 	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
+static void control_monitor(struct session *session, const struct proto_request *request)
+{
+	struct monitor *monitor = &session->sessions->monitor;
+	const void *packet;
+	size_t len;
+
+	if (!session->admin) {
+		session_reply_error(session, &request->hdr, -EPERM, 0,
+				    "only an administrator may watch others");
+		return;
+	}
+	if (monitor_watch(monitor, &session->monitor)) {
+		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
+		return;
+	}
+	packet = monitor_reply(monitor, session->monitor, request->hdr.tag, &len);
+	session_reply(session, packet, len, NULL, 0);
+	monitor_clear(session->monitor);
 }
 
 void control_request(struct session *session, const struct proto_request *request)
@@ -329,7 +355,7 @@ void control_request(struct session *session, const struct proto_request *reques
 		control_drain(session, request);
 		break;
 	case KVD_MSG_MONITOR:
-		monitor_reply(session, request->hdr.tag);
+		control_monitor(session, request);
 		break;
 	default:
 		session_fault(session, "unknown message");

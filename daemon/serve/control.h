@@ -16,12 +16,4 @@ struct session;
 /* Answer one request; the session may be closing afterwards. */
 void control_request(struct session *session, const struct proto_request *request);
 
-/* control_drain.c */
-void control_drain(struct session *session, const struct proto_request *request);
-
-/* control_cache.c, control_prefix.c */
-void control_quota(struct session *session, const struct proto_request *request);
-void control_prefix(struct session *session, const struct proto_request *request);
-void control_cache_list(struct session *session, const struct proto_request *request);
-
 #endif

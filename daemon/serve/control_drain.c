@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Drain: nothing new for the model begins, what runs finishes. See control.h. */
-#include "daemon/serve/control.h"
+/* Drain: nothing new for the model begins, what runs finishes. See control_parts.h. */
+#include "daemon/serve/control_parts.h"
 
 #include <errno.h>
 
 #include "daemon/log.h"
 #include "daemon/msgid.h"
-#include "daemon/serve/monitor.h"
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
@@ -41,9 +40,9 @@ static void set_draining(struct session *session, bool draining)
 				     .client_id = session->id, .uid = session->cred.uid,
 				     .has_uid = true),
 			  "draining ended: new requests are taken again");
-	monitor_session(session, (struct kvd_event){.kind = KVD_EVENT_DRAIN,
-						    .status = draining,
-						    .requests = n});
+	session_event(session, (struct kvd_event){.kind = KVD_EVENT_DRAIN,
+						  .status = draining,
+						  .requests = n});
 }
 
 void control_drain(struct session *session, const struct proto_request *request)

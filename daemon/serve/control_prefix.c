@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages about prefixes: what the cache holds, pinning, flushing one. See control.h. */
-#include "daemon/serve/control.h"
+/* Messages about prefixes: what the cache holds, pinning, flushing one. See control_parts.h. */
+#include "daemon/serve/control_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
-#include "daemon/serve/monitor.h"
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
@@ -203,9 +202,9 @@ void control_prefix(struct session *session, const struct proto_request *request
 	if (flush) {
 		engine_flush_prefix(engine, block, ask->flags & KVD_PREFIX_TREE,
 				    &msg.counts);
-		monitor_session(session,
-				(struct kvd_event){.kind = KVD_EVENT_FLUSH,
-						   .blocks = msg.counts.flushed_blocks});
+		session_event(session,
+			      (struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						 .blocks = msg.counts.flushed_blocks});
 	} else if (pin(session, request, block)) {
 		return;
 	}

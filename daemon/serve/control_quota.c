@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Administrative messages about users' limits and what the cache holds. See control.h. */
-#include "daemon/serve/control.h"
+/* Administrative messages about users' limits and what the cache holds. See control_parts.h. */
+#include "daemon/serve/control_parts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
-#include "daemon/serve/monitor.h"
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
@@ -33,10 +32,9 @@ static void set_quota(struct user *user, uint32_t set, const struct kvd_quota *q
 static void describe_user(const struct sessions *sessions, const struct user *user,
 			  struct kvd_quota_info *info)
 {
-	struct sched_usage usage = {0};
+	struct sched_usage usage;
 
-	if (sessions->engine->sched)
-		sched_usage(sessions->engine->sched, user->uid, &usage);
+	engine_usage(sessions->engine, user->uid, &usage);
 	*info = (struct kvd_quota_info){
 		.uid = user->uid,
 		.quota =
@@ -83,12 +81,10 @@ void control_quota(struct session *session, const struct proto_request *request)
 			return;
 		}
 		set_quota(target, ask->set, &ask->quota);
-		if (sessions->engine->sched)
-			sched_set_quota(sessions->engine->sched, target->uid,
-					&target->quota);
-		engine_kick(sessions->engine);
-		monitor_event(sessions, (struct kvd_event){.kind = KVD_EVENT_QUOTA,
-							   .uid = target->uid});
+		engine_set_quota(sessions->engine, target->uid, &target->quota);
+		monitor_event(
+			&sessions->monitor,
+			(struct kvd_event){.kind = KVD_EVENT_QUOTA, .uid = target->uid});
 		log_event(LOG_NOTICE,
 			  LOG_FIELDS(.message_id = MSGID_QUOTA_CHANGED,
 				     .client_id = session->id, .uid = session->cred.uid,

@@ -6,15 +6,13 @@
  * Long texts become token ids on a thread of their own: a text of 1 MiB takes from ten
  * milliseconds to half a second, in which the loop would serve nobody.
  *
- *   submit_sqe() --> encoder_add() --> waiting rings --> one in work --> submit_encoded()
+ *   encoder_add() --> who waits --> one in work --> encoder_done_fn
  *
- * Each ring waits with one request at most and takes no further SQE meanwhile, so that the
- * order of its requests stays as it was. Users take turns. A text is copied from the arena when
- * its turn comes, so that only one copy is held at any time. A ring that closes is
- * forgotten; a text in work is finished for nobody.
+ * Users take turns. A text is copied from its arena when its turn comes, so that one copy is
+ * held at any time. One that is forgotten while it is in work is finished for nobody.
  *
  * Thread: loop; encoding itself on a worker (worker.h), which sees private memory and the
- * tokenizer, which does not change. Relies on input.h.
+ * tokenizer, which does not change. Relies on input.h. Knows neither rings nor operations.
  */
 
 #include <stdbool.h>
@@ -27,19 +25,19 @@
 #include "daemon/loop.h"
 #include "daemon/model/tokenizer.h"
 
-struct engine;
-struct op;
-struct session_ring;
+struct model_text;
+struct ring_daemon;
 
 /* Shorter inputs take less than a few milliseconds at the worst, and less than the way to
  * another thread and back as a rule. */
 #define ENCODER_MIN_BYTES (16u << 10)
 
-/* A ring's request that waits for its tokens; no @op: none does. */
+/* One that waits; embedded in what asks. */
 struct encoder_wait {
-	struct op *op;
+	struct encoder_wait *next;
+	uid_t uid;
+	const struct ring_daemon *arena;
 	struct kvd_sqe sqe;
-	struct session_ring *next;
 };
 
 /* What input_tokens() gave. */
@@ -49,19 +47,24 @@ struct encoder_result {
 	int32_t res;
 };
 
+/* @result: the list may be taken out of it; what is left goes afterwards. */
+typedef void (*encoder_done_fn)(struct encoder_wait *wait, struct encoder_result *result);
+
 /**
  * struct encoder - the thread and who waits for it
- * @waiting, @waiting_tail: rings, in the order in which their turns come
- * @ring: whose input is in work; NULL: none is, or nobody waits for it any more
+ * @waiting, @waiting_tail: in the order in which their turns come
+ * @current: whose input is in work; NULL: none is, or nobody waits for it any more
  * @last_uid: whose turn it was
  * @sqe, @data, @result: the worker's while worker.busy
  */
 struct encoder {
-	struct engine *engine;
+	struct loop *loop;
+	const struct model_text *text;
+	encoder_done_fn done;
 	struct worker worker;
 	struct loop_io io;
-	struct session_ring *waiting, *waiting_tail;
-	struct session_ring *ring;
+	struct encoder_wait *waiting, *waiting_tail;
+	struct encoder_wait *current;
 	uid_t last_uid;
 	struct kvd_sqe sqe;
 	void *data;
@@ -69,7 +72,8 @@ struct encoder {
 };
 
 /* Start the thread, "kvd-encoder". Return: 0 or -errno. */
-int encoder_init(struct encoder *encoder, struct engine *engine);
+int encoder_init(struct encoder *encoder, struct loop *loop,
+		 const struct model_text *text, encoder_done_fn done);
 
 /* Waits for the text in work. Nobody may wait any more. Idempotent, also when all-zero. */
 void encoder_deinit(struct encoder *encoder);
@@ -78,15 +82,13 @@ void encoder_deinit(struct encoder *encoder);
 bool encoder_wants(const struct encoder *encoder, const struct kvd_sqe *sqe);
 
 /**
- * encoder_add() - let a ring's request wait for its tokens
- * @sqe: checked by sqe_check(); its flags are those of input_tokens()
+ * encoder_add() - wait for the tokens of an input
+ * @wait: uid, arena and sqe are set; the latter checked by sqe_check(), with the flags of
+ *	input_tokens()
  *
- * submit_encoded() goes on with it, never from in here.
+ * encoder_done_fn is called once, never from in here, unless encoder_forget() comes first.
  */
-void encoder_add(struct encoder *encoder, struct session_ring *ring, struct op *op,
-		 const struct kvd_sqe *sqe);
-
-/* The ring goes away. Its operation is the caller's. */
-void encoder_forget(struct encoder *encoder, struct session_ring *ring);
+void encoder_add(struct encoder *encoder, struct encoder_wait *wait);
+void encoder_forget(struct encoder *encoder, struct encoder_wait *wait);
 
 #endif

@@ -8,12 +8,12 @@
 
 #include <kvd/abi.h>
 
-#include "daemon/engine/engine.h"
 #include "daemon/model/chat.h"
+#include "daemon/model/text.h"
 #include "ipc/proto.h"
 #include "ipc/sqe.h"
 
-static int32_t input_ids(const struct engine *engine, const void *data, uint32_t len,
+static int32_t input_ids(const struct model_text *model, const void *data, uint32_t len,
 			 struct token_list *list, uint64_t *ret_detail)
 {
 	uint32_t n = len / 4;
@@ -24,7 +24,7 @@ static int32_t input_ids(const struct engine *engine, const void *data, uint32_t
 		uint32_t id;
 
 		memcpy(&id, (const char *)data + (size_t)i * 4, sizeof(id));
-		if (id >= engine->info.n_vocab) {
+		if (id >= model->n_vocab) {
 			*ret_detail = i;
 			return KVD_E_TOKEN;
 		}
@@ -34,14 +34,14 @@ static int32_t input_ids(const struct engine *engine, const void *data, uint32_t
 	return 0;
 }
 
-static int32_t input_text(const struct engine *engine, const char *text, uint32_t len,
+static int32_t input_text(const struct model_text *model, const char *text, uint32_t len,
 			  uint8_t flags, struct token_list *list, uint64_t *ret_detail)
 {
 	unsigned how = 0;
 	size_t valid;
 	int r;
 
-	if (!engine->tokenizer)
+	if (!model->tokenizer)
 		return KVD_E_TOKENIZER;
 	valid = utf8_valid_len(text, len);
 	if (valid < len) {
@@ -52,7 +52,7 @@ static int32_t input_text(const struct engine *engine, const char *text, uint32_
 		how |= TOKENIZER_PARSE_SPECIAL;
 	if (!(flags & KVD_SQE_NO_BOS))
 		how |= TOKENIZER_ADD_BOS;
-	r = tokenizer_encode(engine->tokenizer, text, len, how, list);
+	r = tokenizer_encode(model->tokenizer, text, len, how, list);
 	return r > 0 ? KVD_E_TOKENIZER : r;
 }
 
@@ -73,7 +73,7 @@ static int32_t chat_result(int r)
 	}
 }
 
-static int32_t input_chat(const struct engine *engine, const void *data, uint32_t len,
+static int32_t input_chat(const struct model_text *model, const void *data, uint32_t len,
 			  struct token_list *list, uint64_t *ret_detail)
 {
 	struct chat_message *messages;
@@ -81,7 +81,7 @@ static int32_t input_chat(const struct engine *engine, const void *data, uint32_
 	size_t n = 0, pos = 0;
 	int32_t r;
 
-	if (!engine->chat)
+	if (!model->chat)
 		return KVD_E_TEMPLATE;
 	messages = malloc(KVD_MAX_CHAT_MESSAGES * sizeof(*messages));
 	if (!messages)
@@ -108,22 +108,22 @@ static int32_t input_chat(const struct engine *engine, const void *data, uint32_
 		};
 	}
 	if (!r)
-		r = chat_result(chat_encode(engine->chat, messages, n, list));
+		r = chat_result(chat_encode(model->chat, messages, n, list));
 	free(messages);
 	return r;
 }
 
-int32_t input_tokens(const struct engine *engine, uint16_t kind, const void *data,
+int32_t input_tokens(const struct model_text *model, uint16_t kind, const void *data,
 		     uint32_t len, uint8_t flags, struct token_list *list,
 		     uint64_t *ret_detail)
 {
 	switch (kind) {
 	case KVD_INPUT_TOKENS:
-		return input_ids(engine, data, len, list, ret_detail);
+		return input_ids(model, data, len, list, ret_detail);
 	case KVD_INPUT_TEXT:
-		return input_text(engine, data, len, flags, list, ret_detail);
+		return input_text(model, data, len, flags, list, ret_detail);
 	case KVD_INPUT_CHAT:
-		return input_chat(engine, data, len, list, ret_detail);
+		return input_chat(model, data, len, list, ret_detail);
 	default:
 		return -EINVAL;
 	}

@@ -6,15 +6,15 @@
  * From the bytes of a request to token ids: tokens are checked, text is tokenized, a
  * conversation is put into the model's chat template first.
  *
- * Thread: any; of the engine only the model is looked at, which does not change. Works on
- * private memory only; knows no ring.
+ * Thread: any; the model's text side does not change. Works on private memory only; knows no
+ * ring.
  */
 
 #include <stdint.h>
 
 #include "daemon/model/tokenizer.h"
 
-struct engine;
+struct model_text;
 
 /* Longest text of one request. This bounds how long one client's text can hold up the
  * long texts of others (encoder.h). */
@@ -34,7 +34,7 @@ struct engine;
  * Return: 0, or the res of the final CQE: -EINVAL, -E2BIG (text over INPUT_MAX_TEXT),
  * -ENOMEM, KVD_E_TOKEN, KVD_E_TEXT, KVD_E_TOKENIZER, KVD_E_TEMPLATE.
  */
-int32_t input_tokens(const struct engine *engine, uint16_t kind, const void *data,
+int32_t input_tokens(const struct model_text *model, uint16_t kind, const void *data,
 		     uint32_t len, uint8_t flags, struct token_list *list,
 		     uint64_t *ret_detail);
 

@@ -4,11 +4,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "daemon/engine/engine.h"
-#include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
 /* Shaped as the reply, so that emptying it is sending it. */
@@ -24,13 +22,13 @@ struct monitor_queue {
 	struct monitor_packet packet;
 };
 
-static void queue_event(struct sessions *sessions, struct kvd_event *event)
+static void queue_event(struct monitor *monitor, struct kvd_event *event)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	event->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	for (struct monitor_queue *q = sessions->monitors; q; q = q->next) {
+	for (struct monitor_queue *q = monitor->queues; q; q = q->next) {
 		struct monitor_packet *packet = &q->packet;
 
 		/* The oldest stay, so that what was lost lies behind all of them. */
@@ -42,95 +40,77 @@ static void queue_event(struct sessions *sessions, struct kvd_event *event)
 }
 
 /* Evictions since the last event: they come in the middle of the scheduler's work. */
-static void queue_evictions(struct sessions *sessions)
+static void queue_evictions(struct monitor *monitor)
 {
-	const struct engine *engine = sessions->engine;
-	struct kvd_event event = {.kind = KVD_EVENT_EVICT};
-	uint64_t now;
+	uint64_t now = engine_evicted_blocks(monitor->engine);
+	struct kvd_event event = {
+		.kind = KVD_EVENT_EVICT,
+		.blocks = now - monitor->evictions,
+	};
 
-	if (!engine->have_index)
-		return;
-	now = engine->index.counters.evicted_blocks;
-	event.blocks = now - sessions->evictions_told;
-	sessions->evictions_told = now;
+	monitor->evictions = now;
 	if (event.blocks)
-		queue_event(sessions, &event);
+		queue_event(monitor, &event);
 }
 
-void monitor_event(struct sessions *sessions, struct kvd_event event)
+void monitor_event(struct monitor *monitor, struct kvd_event event)
 {
-	if (!sessions->monitors)
+	if (!monitor->queues)
 		return;
-	queue_evictions(sessions);
-	queue_event(sessions, &event);
+	queue_evictions(monitor);
+	queue_event(monitor, &event);
 }
 
-void monitor_session(struct session *session, struct kvd_event event)
+int monitor_watch(struct monitor *monitor, struct monitor_queue **queue)
 {
-	if (!session->sessions->monitors)
-		return;
-	event.client_id = session->id;
-	event.uid = session->cred.uid;
-	memcpy(event.name, session->name, sizeof(event.name));
-	monitor_event(session->sessions, event);
+	struct monitor_queue *q;
+
+	if (*queue)
+		return 0;
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->packet.head.entry_size = sizeof(struct kvd_event);
+	/* while nobody watched, nobody counted */
+	if (!monitor->queues)
+		monitor->evictions = engine_evicted_blocks(monitor->engine);
+	q->next = monitor->queues;
+	if (q->next)
+		q->next->prev = q;
+	monitor->queues = q;
+	*queue = q;
+	return 0;
 }
 
-static bool begin(struct session *session)
+const void *monitor_reply(struct monitor *monitor, struct monitor_queue *queue,
+			  uint32_t tag, size_t *ret_len)
 {
-	struct sessions *sessions = session->sessions;
+	struct monitor_packet *packet = &queue->packet;
 
-	struct monitor_queue *queue = calloc(1, sizeof(*queue));
-
-	if (!queue)
-		return false;
-	queue->packet.head.entry_size = sizeof(struct kvd_event);
-	if (!sessions->monitors && sessions->engine->have_index)
-		sessions->evictions_told =
-			sessions->engine->index.counters.evicted_blocks;
-	queue->next = sessions->monitors;
-	if (queue->next)
-		queue->next->prev = queue;
-	sessions->monitors = queue;
-	session->monitor = queue;
-	return true;
+	queue_evictions(monitor);
+	*ret_len = sizeof(packet->head) + packet->head.n * sizeof(packet->events[0]);
+	proto_hdr_init(&packet->head.hdr, KVD_MSG_MONITOR_REPLY, *ret_len, tag, 0);
+	return packet;
 }
 
-void monitor_reply(struct session *session, uint32_t tag)
+void monitor_clear(struct monitor_queue *queue)
 {
-	const struct kvd_msg_hdr request = {.type = KVD_MSG_MONITOR, .tag = tag};
-	struct monitor_packet *packet;
-	size_t len;
-
-	if (!session->admin) {
-		session_reply_error(session, &request, -EPERM, 0,
-				    "only an administrator may watch others");
-		return;
-	}
-	if (!session->monitor && !begin(session)) {
-		session_reply_error(session, &request, -ENOMEM, 0, NULL);
-		return;
-	}
-	queue_evictions(session->sessions);
-	packet = &session->monitor->packet;
-	len = sizeof(packet->head) + packet->head.n * sizeof(packet->events[0]);
-	proto_hdr_init(&packet->head.hdr, KVD_MSG_MONITOR_REPLY, len, tag, 0);
-	session_reply(session, packet, len, NULL, 0);
-	packet->head.n = 0;
-	packet->head.lost = 0;
+	queue->packet.head.n = 0;
+	queue->packet.head.lost = 0;
 }
 
-void monitor_forget(struct session *session)
+void monitor_forget(struct monitor *monitor, struct monitor_queue **queue)
 {
-	struct monitor_queue *queue = session->monitor;
+	struct monitor_queue *q = *queue;
 
-	if (!queue)
+	if (!q)
 		return;
-	if (queue->next)
-		queue->next->prev = queue->prev;
-	if (queue->prev)
-		queue->prev->next = queue->next;
+	if (q->next)
+		q->next->prev = q->prev;
+	if (q->prev)
+		q->prev->next = q->next;
 	else
-		session->sessions->monitors = queue->next;
-	free(queue);
-	session->monitor = NULL;
+		monitor->queues = q->next;
+	free(q);
+	*queue = NULL;
 }

@@ -8,10 +8,9 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
-#include "daemon/serve/monitor.h"
-#include "daemon/serve/ring_watch.h"
 #include "daemon/serve/session.h"
-#include "ipc/ring.h"
+#include "daemon/serve/session_ring.h"
+#include "ipc/base.h"
 #include "ipc/sqe.h"
 
 struct op *op_new(struct engine *engine, struct session_ring *ring,
@@ -102,11 +101,28 @@ static void op_drop_kept(struct op *op)
 	if (!op->kept)
 		return;
 	session_uncharge(op->ring->session, op->cap_kept * sizeof(*op->kept));
-	explicit_bzero(op->kept, op->n_kept * sizeof(*op->kept));
-	free(op->kept);
+	secret_free(op->kept, op->n_kept * sizeof(*op->kept));
 	op->kept = NULL;
 	op->n_kept = op->cap_kept = 0;
 	op->keep = false;
+}
+
+/* The ring takes over what is kept, and its charge, less the room the answer did not take. */
+static void op_hand_over_kept(struct op *op)
+{
+	size_t size = sizeof(op->kept[0]);
+	int32_t *cut = secret_realloc(op->kept, op->n_kept * size, op->n_kept * size);
+	struct session_kept kept = {
+		.user_data = op->user_data,
+		.salt = op->salt,
+		.tokens = cut ? cut : op->kept,
+		.n_tokens = op->n_kept,
+	};
+
+	session_uncharge(op->ring->session, (op->cap_kept - op->n_kept) * size);
+	session_ring_keep(op->ring, &kept);
+	op->kept = NULL;
+	op->n_kept = op->cap_kept = 0;
 }
 
 static void op_set_blocked(struct op *op, bool blocked)
@@ -147,6 +163,12 @@ void op_detach(struct op *op)
 	op->ring = NULL;
 }
 
+void op_cancel(struct op *op)
+{
+	if (op->seq_id)
+		engine_cancel(op->engine, op->seq_id);
+}
+
 struct op *op_free(struct op *op)
 {
 	if (!op)
@@ -156,9 +178,8 @@ struct op *op_free(struct op *op)
 	emit_deinit(&op->emit);
 	if (op->group && !--op->group->refs)
 		free(op->group);
-	if (op->scores) /* the prompt's ids stand in it */
-		explicit_bzero(op->scores, (size_t)op->n_tokens * 8);
-	free(op->scores);
+	/* the prompt's ids stand in it */
+	secret_free(op->scores, (size_t)op->n_tokens * 8);
 	free(op);
 	return NULL;
 }
@@ -193,18 +214,18 @@ void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
 		op->ring->session->ttft_ns = u->ttft_ns;
 	if (op->opcode == KVD_OP_GENERATE || op->opcode == KVD_OP_FORK ||
 	    op->opcode == KVD_OP_SCORE)
-		monitor_session(op->ring->session,
-				(struct kvd_event){
-					.kind = KVD_EVENT_REQUEST,
-					.status = res,
-					.opcode = op->opcode,
-					.finish_reason = u->finish_reason,
-					.prompt_tokens = u->prompt_tokens,
-					.cached_tokens = u->cached_tokens,
-					.generated_tokens = u->generated_tokens,
-					.ttft_ns = u->ttft_ns,
-					.total_ns = u->total_ns,
-				});
+		session_event(op->ring->session,
+			      (struct kvd_event){
+				      .kind = KVD_EVENT_REQUEST,
+				      .status = res,
+				      .opcode = op->opcode,
+				      .finish_reason = u->finish_reason,
+				      .prompt_tokens = u->prompt_tokens,
+				      .cached_tokens = u->cached_tokens,
+				      .generated_tokens = u->generated_tokens,
+				      .ttft_ns = u->ttft_ns,
+				      .total_ns = u->total_ns,
+			      });
 }
 
 /*
@@ -266,7 +287,7 @@ bool op_flush(struct op *op)
 	while (op->has_staged || op_stage(op)) {
 		if (op->group)
 			op_mark(op);
-		switch (ring_watch_post(ring, &op->staged)) {
+		switch (session_ring_post(ring, &op->staged)) {
 		case RING_OK:
 			break;
 		case RING_FULL:
@@ -282,7 +303,7 @@ bool op_flush(struct op *op)
 			if (op->group)
 				op->group->n_open--;
 			if (op->keep && op->n_kept && sqe_was_kept(&op->staged))
-				session_ring_keep(ring, op);
+				op_hand_over_kept(op);
 			op_free(op);
 			return true;
 		}

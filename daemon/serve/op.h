@@ -63,8 +63,8 @@ struct op_group {
  * @out_off, @out_len: where the client wants the output (SCORE)
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
- * @keep: n_kept tokens stay for FORK when it ends (sqe_was_kept()); @kept: [cap_kept] prompt and answer,
- *	charged to the user of its session
+ * @keep: n_kept tokens stay for FORK when it ends (sqe_was_kept()); @kept: [cap_kept] prompt
+ *	and answer, charged to the user of its session
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came
  * @pending:   tokens not yet posted; their bytes are in @emit
@@ -163,6 +163,9 @@ void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
  * Return: true when @op is gone.
  */
 bool op_flush(struct op *op);
+
+/* End its sequence early, if there is one; the operation gets its end by the usual way. */
+void op_cancel(struct op *op);
 
 /* The ring goes away: no CQE will be posted. Unlinks; the caller cancels or frees. */
 void op_detach(struct op *op);

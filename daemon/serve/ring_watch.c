@@ -2,12 +2,11 @@
 /* See ring_watch.h. */
 #include "daemon/serve/ring_watch.h"
 
-#include "daemon/config.h"
 #include "daemon/engine/engine.h"
 #include "daemon/serve/op.h"
 #include "daemon/serve/session.h"
+#include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit.h"
-#include "ipc/base.h"
 
 /* SQEs of one ring in one turn, so that all rings get theirs. */
 #define RING_WATCH_BATCH 32
@@ -21,104 +20,6 @@
 
 /* Looks at all warm rings before the loop's own business is looked at again. */
 #define RING_WATCH_LOOKS 128
-
-static uint64_t max_spin_ns(const struct sessions *sessions)
-{
-	return sessions->config->daemon.spin_us * UINT64_C(1000);
-}
-
-static void ring_watch_warm(struct session_ring *ring)
-{
-	struct sessions *sessions = ring->session->sessions;
-
-	ring->cool_ns = loop_now(sessions->loop) + ring->spin_ns;
-	if (ring->warm)
-		return;
-	ring->warm = true;
-	ring->warm_prev = NULL;
-	ring->warm_next = sessions->warm;
-	if (sessions->warm)
-		sessions->warm->warm_prev = ring;
-	sessions->warm = ring;
-}
-
-void ring_watch_go_on(struct session_ring *ring)
-{
-	ring_watch_warm(ring);
-}
-
-static void ring_watch_cold(struct session_ring *ring)
-{
-	struct sessions *sessions = ring->session->sessions;
-
-	if (!ring->warm)
-		return;
-	ring->warm = false;
-	if (ring->warm_prev)
-		ring->warm_prev->warm_next = ring->warm_next;
-	else
-		sessions->warm = ring->warm_next;
-	if (ring->warm_next)
-		ring->warm_next->warm_prev = ring->warm_prev;
-}
-
-void ring_watch_dirty(struct session_ring *ring)
-{
-	struct sessions *sessions = ring->session->sessions;
-
-	if (ring->dirty)
-		return;
-	ring->dirty = true;
-	ring->dirty_next = sessions->dirty;
-	sessions->dirty = ring;
-}
-
-enum ring_status ring_watch_post(struct session_ring *ring, const struct kvd_cqe *cqe)
-{
-	bool was_full = ring_daemon_cq_full(&ring->ring);
-	enum ring_status status = ring_daemon_post(&ring->ring, cqe);
-
-	if (status != RING_OK)
-		return status;
-	ring_watch_dirty(ring);
-	if (was_full)
-		ring_watch_warm(ring);
-	return RING_OK;
-}
-
-static void ring_watch_doorbell(struct loop_io *io, uint32_t events)
-{
-	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
-
-	(void)events;
-	ring_daemon_disarm(&ring->ring);
-	ring_watch_warm(ring);
-}
-
-int ring_watch_add(struct session_ring *ring)
-{
-	struct sessions *sessions = ring->session->sessions;
-
-	ring->spin_ns = max_spin_ns(sessions);
-	return loop_io_add(sessions->loop, &ring->doorbell,
-			   ring_daemon_doorbell(&ring->ring), LOOP_READ,
-			   ring_watch_doorbell);
-}
-
-void ring_watch_forget(struct session_ring *ring)
-{
-	struct sessions *sessions = ring->session->sessions;
-
-	ring_watch_cold(ring);
-	if (!ring->dirty)
-		return;
-	for (struct session_ring **at = &sessions->dirty; *at; at = &(*at)->dirty_next)
-		if (*at == ring) {
-			*at = ring->dirty_next;
-			break;
-		}
-	ring->dirty = false;
-}
 
 /* The client made room: post what waited. Return: whether anything moved. */
 static bool ring_watch_resume(struct session_ring *ring)
@@ -144,7 +45,7 @@ static bool ring_watch_take(struct session_ring *ring, uint64_t *budget)
 	struct sessions *sessions = ring->session->sessions;
 	bool any = false;
 
-	for (unsigned i = 0; i < RING_WATCH_BATCH && *budget && !ring->encoding.op; i++) {
+	for (unsigned i = 0; i < RING_WATCH_BATCH && *budget && !ring->encoded_op; i++) {
 		struct kvd_sqe sqe;
 		uint64_t bytes;
 
@@ -153,7 +54,7 @@ static bool ring_watch_take(struct session_ring *ring, uint64_t *budget)
 			any = true;
 			bytes = (uint64_t)sqe.in_len + sqe.params_len;
 			*budget -= bytes < *budget ? bytes : *budget;
-			ring_watch_dirty(ring);
+			session_ring_dirty(ring);
 			submit_sqe(ring, &sqe, loop_now(sessions->loop));
 			if (ring->session->state == SESSION_CLOSING)
 				return true;
@@ -176,20 +77,20 @@ static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns, uint64_t
 	bool worked;
 
 	if (ring->session->state == SESSION_CLOSING) {
-		ring_watch_cold(ring);
+		session_ring_cool(ring);
 		return false;
 	}
 	worked = ring_watch_resume(ring);
 	worked |= ring_watch_take(ring, budget);
 	if (worked) {
-		ring->spin_ns = max_spin_ns(sessions);
+		ring->spin_ns = session_ring_max_spin_ns(ring);
 		ring->cool_ns = now_ns + ring->spin_ns;
 		return true;
 	}
-	if (ring->encoding.op) {
-		/* Nothing is taken until ring_watch_go_on(), so it is not armed; a client
+	if (ring->encoded_op) {
+		/* Nothing is taken until submit_encoded(), so it is not armed; a client
 		 * that makes room for what waits signals nevertheless. */
-		ring_watch_cold(ring);
+		session_ring_cool(ring);
 		return false;
 	}
 	/* While a step runs, the CPUs belong to it. */
@@ -199,13 +100,13 @@ static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns, uint64_t
 	case RING_OK:
 		if (ring->spin_ns / 2 >= RING_WATCH_MIN_SPIN_NS)
 			ring->spin_ns /= 2;
-		ring_watch_cold(ring);
+		session_ring_cool(ring);
 		return false;
 	case RING_BUSY:
 		return true;
 	default:
 		session_fault(ring->session, "impossible position in its rings");
-		ring_watch_cold(ring);
+		session_ring_cool(ring);
 		return false;
 	}
 }

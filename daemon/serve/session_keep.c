@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections that outlive the daemon, and those that a former one left. See session.h. */
-#include "daemon/serve/session.h"
+/* See session_keep.h. */
+#include "daemon/serve/session_keep.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "daemon/fdstore.h"
+#include "daemon/serve/session.h"
 #include "ipc/base.h"
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
@@ -74,7 +74,7 @@ void session_unkeep(struct session *session)
 	fdstore_leave(sessions->store, name);
 }
 
-static void session_tell(struct session *session)
+void session_keep_tell(struct session *session)
 {
 	uint64_t generation = session->sessions->generation;
 	struct kvd_msg_notice msg = {
@@ -91,37 +91,18 @@ static void session_tell(struct session *session)
 		session_close(session);
 }
 
-uint32_t sessions_adopt(struct sessions *sessions)
+bool session_keep_parse(const char *name, bool *ret_admin, uint64_t *ret_id)
 {
-	static const char *const prefixes[] = {FDSTORE_ADMIN, FDSTORE_CLIENT, NULL};
-	char name[FDSTORE_NAME_MAX], *end;
-	struct session *session;
-	uint32_t n = 0;
-	int fd;
+	bool admin = strncmp(name, FDSTORE_ADMIN, strlen(FDSTORE_ADMIN)) == 0;
+	const char *digits = name + strlen(admin ? FDSTORE_ADMIN : FDSTORE_CLIENT);
+	unsigned long long id;
+	char *end;
 
-	if (!sessions->store)
-		return 0;
-	/* By rising id, as they came: then who had a place has one, and the same connection
-	 * as before decides on the domain of its user. */
-	while ((fd = fdstore_take_next(sessions->store, prefixes, name)) >= 0) {
-		bool admin = strncmp(name, FDSTORE_ADMIN, strlen(FDSTORE_ADMIN)) == 0;
-		const char *digits = name + strlen(prefixes[admin ? 0 : 1]);
-		unsigned long long id;
-
-		errno = 0;
-		id = strtoull(digits, &end, 10);
-		session = NULL;
-		if (!errno && !*end && id > 0 && id < UINT64_MAX)
-			session = session_new(sessions, fd, admin, id);
-		else
-			close(fd);
-		if (!session) {
-			(void)fdstore_remove(sessions->store, name);
-			continue;
-		}
-		session->stored = true;
-		session_tell(session);
-		n++;
-	}
-	return n;
+	errno = 0;
+	id = strtoull(digits, &end, 10);
+	if (errno || *end || id == 0 || id == UINT64_MAX)
+		return false;
+	*ret_admin = admin;
+	*ret_id = id;
+	return true;
 }

@@ -11,11 +11,11 @@
 #include "daemon/engine/engine.h"
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/input.h"
-#include "daemon/serve/monitor.h"
 #include "daemon/serve/op.h"
-#include "daemon/serve/ring_watch.h"
 #include "daemon/serve/session.h"
+#include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit_input.h"
+#include "ipc/base.h"
 #include "ipc/sqe.h"
 
 /*
@@ -25,7 +25,7 @@
 typedef int32_t (*submit_fn)(struct op *op, const struct kvd_sqe *sqe,
 			     uint64_t *ret_detail);
 
-static void describe(const struct op *op, const struct token_list *list,
+static void describe(struct op *op, const struct token_list *list,
 		     struct request_desc *desc)
 {
 	const struct session *session = op->ring->session;
@@ -36,9 +36,10 @@ static void describe(const struct op *op, const struct token_list *list,
 		.n_tokens = (uint32_t)list->n,
 		.uid = session->cred.uid,
 		.client = session->id,
-		.quota = user ? &user->quota : NULL,
-		.domain = user ? user->domain : session->cred.uid,
+		.quota = &user->quota,
+		.domain = user->domain,
 		.owner = session->owner,
+		.cookie = (uint64_t)(uintptr_t)op,
 	};
 }
 
@@ -79,10 +80,11 @@ static int32_t submit_siblings(struct op *op, const struct kvd_sqe *sqe,
 		other->salt = op->salt;
 		r = emit_init(&other->emit, stops, params->n_stop);
 		desc->sample.seed = params->seed + i;
+		desc->cookie = (uint64_t)(uintptr_t)other;
 		if (!r)
-			r = engine_add(op->engine, other, desc, &usage.detail);
+			r = engine_add(op->engine, desc, &other->seq_id, &usage.detail);
 		if (r) {
-			op->engine->n_failed++;
+			op->ring->session->sessions->n_failed++;
 			op_end(other, r, &usage, op->taken_ns);
 			op_flush(other);
 		}
@@ -101,7 +103,7 @@ static void describe_salt(const struct op *op, uint64_t own, struct salt *salt,
 	const struct user *user = op->ring->session->user;
 	size_t n = 0;
 
-	if (user && user->domain_name) {
+	if (user->domain_name) {
 		n = strlen(user->domain_name) + 1;
 		memcpy(salt->bytes, user->domain_name, n);
 	}
@@ -144,17 +146,17 @@ static int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe,
 		describe_generate(&params, 0, op->taken_ns, &desc);
 		op->salt = params.salt;
 		describe_salt(op, op->salt, &salt, &desc);
-		r = engine_add(op->engine, op, &desc, ret_detail);
+		r = engine_add(op->engine, &desc, &op->seq_id, ret_detail);
 		if (!r)
 			r = submit_siblings(op, sqe, &params, stops, &desc);
 		if (r && op->seq_id) {
 			/* its end says so; those that run go on */
-			engine_cancel(op->engine, op);
+			op_cancel(op);
 			r = 0;
 		}
 	}
-	submit_free_secret(copy, sqe->params_len);
-	submit_free_tokens(&list);
+	secret_free(copy, sqe->params_len);
+	token_list_deinit(&list);
 	return r;
 }
 
@@ -172,7 +174,7 @@ static struct op *find_running(const struct op *self, uint64_t user_data)
 static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
 			    struct request_desc *desc, uint64_t *ret_detail)
 {
-	const struct request *request = sched_get(op->engine->sched, parent->seq_id);
+	const struct request *request = engine_sequence(op->engine, parent->seq_id);
 	int32_t r;
 
 	if (!request || at > request->n_tokens) {
@@ -187,7 +189,7 @@ static int32_t fork_running(struct op *op, const struct op *parent, uint32_t at,
 		return r;
 	op_keep(op, request->tokens, at);
 	op_keep(op, desc->tokens, desc->n_tokens);
-	return engine_fork(op->engine, op, parent, at, desc, ret_detail);
+	return engine_fork(op->engine, parent->seq_id, at, desc, &op->seq_id, ret_detail);
 }
 
 /* Branch what has ended: the tokens are here, the blocks in the index. */
@@ -216,9 +218,9 @@ static int32_t fork_kept(struct op *op, const struct session_kept *kept, uint32_
 	r = op_keep_room(op, total, desc->max_tokens, ret_detail);
 	if (!r) {
 		op_keep(op, tokens, total);
-		r = engine_add(op->engine, op, desc, ret_detail);
+		r = engine_add(op->engine, desc, &op->seq_id, ret_detail);
 	}
-	submit_free_secret(tokens, total * sizeof(*tokens));
+	secret_free(tokens, total * sizeof(*tokens));
 	return r;
 }
 
@@ -254,8 +256,8 @@ static int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 		else
 			r = -ENOENT;
 	}
-	submit_free_secret(copy, sqe->params_len);
-	submit_free_tokens(&list);
+	secret_free(copy, sqe->params_len);
+	token_list_deinit(&list);
 	return r;
 }
 
@@ -317,9 +319,9 @@ static int32_t submit_score(struct op *op, const struct kvd_sqe *sqe,
 	if (!op->scores)
 		goto out;
 	memcpy(op->scores, list.ids, list.n * sizeof(list.ids[0]));
-	r = engine_add(op->engine, op, &desc, ret_detail);
+	r = engine_add(op->engine, &desc, &op->seq_id, ret_detail);
 out:
-	submit_free_tokens(&list);
+	token_list_deinit(&list);
 	return r;
 }
 
@@ -357,7 +359,7 @@ static int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe,
 	if (!r)
 		r = end_with_output(op, list.ids, list.n * sizeof(list.ids[0]), list.n,
 				    ret_detail);
-	submit_free_tokens(&list);
+	token_list_deinit(&list);
 	return r;
 }
 
@@ -383,14 +385,14 @@ static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 			r = 0;
 		}
 	}
-	submit_free_tokens(&list);
+	token_list_deinit(&list);
 	return r;
 }
 
 static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
 				 uint64_t *ret_detail)
 {
-	const struct tokenizer *tokenizer = op->engine->tokenizer;
+	const struct tokenizer *tokenizer = op->engine->text.tokenizer;
 	struct token_list list = {0};
 	char *text = NULL;
 	size_t len = 0;
@@ -419,8 +421,8 @@ static int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe,
 	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
 	r = end_with_output(op, text, len, len, ret_detail);
 out:
-	submit_free_secret(text, len);
-	submit_free_tokens(&list);
+	secret_free(text, len);
+	token_list_deinit(&list);
 	return r;
 }
 
@@ -433,7 +435,7 @@ static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe,
 	for (struct op *other = op->ring->ops; other; other = other->next) {
 		if (other == op || other->user_data != sqe->arg || !other->seq_id)
 			continue;
-		engine_cancel(op->engine, other);
+		op_cancel(other);
 		n++;
 	}
 	if (!n)
@@ -456,11 +458,11 @@ static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
 	struct kvd_cqe cqe = {.user_data = sqe->user_data, .res = res};
 
 	if (res == KVD_E_BUSY)
-		monitor_session(ring->session, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
-								  .status = res});
+		session_event(ring->session,
+			      (struct kvd_event){.kind = KVD_EVENT_LIMIT, .status = res});
 	cqe.u.usage.detail = detail;
 	/* ring_daemon_take() saw room for it. */
-	if (ring_watch_post(ring, &cqe) != RING_OK)
+	if (session_ring_post(ring, &cqe) != RING_OK)
 		session_fault(ring->session, "impossible completion queue position");
 }
 
@@ -475,7 +477,7 @@ static void submit_op(struct op *op, const struct kvd_sqe *sqe)
 			sqe->opcode == KVD_OP_GENERATE || sqe->opcode == KVD_OP_FORK;
 
 		if (generate || sqe->opcode == KVD_OP_SCORE) {
-			op->engine->n_failed++;
+			op->ring->session->sessions->n_failed++;
 			if (generate)
 				usage.finish_reason = KVD_FINISH_ERROR;
 		}
@@ -522,19 +524,28 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	if (sqe->opcode == KVD_OP_FORK)
 		own.flags |= KVD_SQE_NO_BOS;
 	if (own.in_len <= INPUT_MAX_TEXT && op->engine->model &&
-	    encoder_wants(&op->engine->encoder, &own))
-		encoder_add(&op->engine->encoder, ring, op, &own);
-	else
+	    encoder_wants(&sessions->encoder, &own)) {
+		ring->encoded_op = op;
+		ring->encoding.uid = ring->session->cred.uid;
+		ring->encoding.arena = &ring->ring;
+		ring->encoding.sqe = own;
+		encoder_add(&sessions->encoder, &ring->encoding);
+	} else {
 		submit_op(op, &own);
+	}
 }
 
-void submit_encoded(struct session_ring *ring, struct op *op, const struct kvd_sqe *sqe,
-		    struct encoder_result *result)
+void submit_encoded(struct encoder_wait *wait, struct encoder_result *result)
 {
+	struct session_ring *ring = container_of(wait, struct session_ring, encoding);
+	struct kvd_sqe sqe = wait->sqe;
+	struct op *op = ring->encoded_op;
+
+	ring->encoded_op = NULL;
 	/* Its operations end with it. */
 	if (ring->session->state == SESSION_CLOSING)
 		return;
 	op->encoded = result;
-	submit_op(op, sqe);
-	ring_watch_go_on(ring);
+	submit_op(op, &sqe);
+	session_ring_warm(ring);
 }

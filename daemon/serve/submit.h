@@ -15,22 +15,20 @@
 
 #include <stdint.h>
 
-#include <kvd/abi.h>
-
 struct encoder_result;
-struct op;
+struct encoder_wait;
+struct kvd_sqe;
 struct session_ring;
 
 /* Act on one SQE. It yields exactly one final CQE, now or later. */
 void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns);
 
 /**
- * submit_encoded() - go on with an operation whose input has become tokens (encoder.h)
- * @result: its list is taken over
+ * submit_encoded() - go on with an operation whose input has become tokens
+ * @wait: of a ring, which takes further SQEs afterwards
  *
- * The ring takes further SQEs afterwards.
+ * encoder_done_fn.
  */
-void submit_encoded(struct session_ring *ring, struct op *op, const struct kvd_sqe *sqe,
-		    struct encoder_result *result);
+void submit_encoded(struct encoder_wait *wait, struct encoder_result *result);
 
 #endif

@@ -10,7 +10,8 @@
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/input.h"
 #include "daemon/serve/op.h"
-#include "daemon/serve/session.h"
+#include "daemon/serve/session_ring.h"
+#include "ipc/base.h"
 
 /* A private copy of arena bytes. Return: 0 with *ret_copy NULL for no bytes; -errno. */
 static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
@@ -29,20 +30,6 @@ static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t l
 		return -ENOMEM;
 	memcpy(*ret_copy, shared, len);
 	return 0;
-}
-
-void submit_free_secret(void *p, size_t len)
-{
-	if (p)
-		explicit_bzero(p, len);
-	free(p);
-}
-
-void submit_free_tokens(struct token_list *list)
-{
-	if (list->ids)
-		explicit_bzero(list->ids, list->n * sizeof(list->ids[0]));
-	token_list_deinit(list);
 }
 
 /* Before a byte is copied: an arena may hold far more than any operation takes. */
@@ -83,11 +70,11 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 		return r;
 	r = copy_in(op->ring, sqe->in_off, sqe->in_len, &copy);
 	if (!r)
-		r = input_tokens(op->engine, sqe->input, copy, sqe->in_len, sqe->flags,
-				 list, ret_detail);
+		r = input_tokens(&op->engine->text, sqe->input, copy, sqe->in_len,
+				 sqe->flags, list, ret_detail);
 	if (!r)
 		op->n_asked = (uint32_t)list->n;
-	submit_free_secret(copy, sqe->in_len);
+	secret_free(copy, sqe->in_len);
 	return r;
 }
 

@@ -21,7 +21,7 @@ struct op;
 
 /**
  * submit_read_tokens() - the tokens of an SQE's input
- * @list: the caller's, also on failure: submit_free_tokens()
+ * @list: the caller's, also on failure
  *
  * They are there already where op->encoded holds them. Sets op->n_asked.
  *
@@ -33,15 +33,11 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 
 /**
  * submit_read_params() - parameters of GENERATE and FORK
- * @ret_copy: holds the stop strings, for submit_free_secret(); the caller's in any case
+ * @ret_copy: holds the stop strings, for secret_free(); the caller's in any case
  *
  * Return: 0 or the res of the final CQE.
  */
 int32_t submit_read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
 			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops);
-
-/* Prompts leave no trace in freed memory. */
-void submit_free_secret(void *p, size_t len);
-void submit_free_tokens(struct token_list *list);
 
 #endif

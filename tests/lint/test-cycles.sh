@@ -21,10 +21,6 @@ KNOWN = [
     ["daemon/config.c", "daemon/config_domain.c"],
     ["daemon/model/gguf.c", "daemon/model/gguf-parse.c", "daemon/model/gguf-value.c"],
     ["daemon/model/tokenizer.c", "daemon/model/tokenizer-load.c"],
-    ["daemon/engine/engine.c", "daemon/serve/control.c", "daemon/serve/control_drain.c",
-     "daemon/serve/control_prefix.c", "daemon/serve/control_quota.c", "daemon/serve/encoder.c",
-     "daemon/serve/monitor.c", "daemon/serve/op.c", "daemon/serve/ring_watch.c",
-     "daemon/serve/session.c", "daemon/serve/session_keep.c", "daemon/serve/submit.c"],
 ]
 
 

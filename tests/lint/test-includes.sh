@@ -12,6 +12,8 @@ import sys
 root = sys.argv[1]
 # First match wins. Paths are from the root; "<...>" are installed headers of ours. The
 # system's headers are free but for those in BARRED.
+SHELL = ["daemon/config.h", "daemon/fdstore.h", "daemon/host_limits.h", "daemon/listener.h",
+         "daemon/log.h", "daemon/loop.h", "daemon/msgid.h"]
 TABLE = [
     ("client/kvctl/", ["client/kvctl/", "<kvclient.h>", "<kvd/"]),
     ("client/examples/", ["<kvclient.h>", "<kvd/"]),
@@ -21,9 +23,13 @@ TABLE = [
     ("kernels/", ["kernels/"]),
     ("daemon/cache/", ["daemon/cache/", "kernels/format.h", "kernels/backend.h"]),
     ("daemon/sched/", ["daemon/sched/", "daemon/cache/"]),
-    ("daemon/model/", ["daemon/model/", "daemon/cache/", "daemon/sched/plan.h", "kernels/"]),
-    ("daemon/engine/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
-    ("daemon/serve/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
+    ("daemon/model/", ["daemon/model/", "daemon/cache/", "daemon/sched/plan.h", "kernels/",
+                       "ipc/base.h"]),
+    ("daemon/engine/", ["daemon/engine/", "daemon/cache/", "daemon/sched/", "daemon/model/",
+                        *SHELL, "ipc/", "kernels/", "<kvd/"]),
+    ("daemon/serve/", ["daemon/serve/", "daemon/engine/engine.h", "daemon/engine/worker.h",
+                       "daemon/cache/", "daemon/sched/", "daemon/model/", *SHELL,
+                       "daemon/user.h", "ipc/", "<kvd/"]),
     ("daemon/", ["daemon/", "ipc/", "kernels/", "<kvd/"]),
 ]
 # What a layer must never see, whatever header brings it.

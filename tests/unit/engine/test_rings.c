@@ -13,8 +13,11 @@
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
 #include "daemon/serve/op.h"
+#include "daemon/serve/ring_open.h"
 #include "daemon/serve/ring_watch.h"
-#include "daemon/serve/session.h"
+#include "daemon/serve/session_ring.h"
+#include "daemon/serve/sessions.h"
+#include "daemon/serve/submit.h"
 #include "ipc/barrier.h"
 #include "ipc/proto.h"
 
@@ -253,14 +256,8 @@ static void setup_encoder(void)
 
 	setup();
 	engine.model = (struct engine_model *)&model;
-	ck_assert_int_eq(encoder_init(&engine.encoder, &engine), 0);
-}
-
-static void teardown_encoder(void)
-{
-	sessions_deinit(&sessions);
-	encoder_deinit(&engine.encoder);
-	teardown();
+	ck_assert_int_eq(
+		encoder_init(&sessions.encoder, loop, &engine.text, submit_encoded), 0);
 }
 
 static const struct kvd_cqe *completion(const struct session_ring *ring, uint64_t i)
@@ -465,7 +462,7 @@ int main(void)
 	tcase_add_test(tc, a_ring_closes_with_ops_waiting);
 	suite_add_tcase(s, tc);
 	tc = tcase_create("encoder");
-	tcase_add_checked_fixture(tc, setup_encoder, teardown_encoder);
+	tcase_add_checked_fixture(tc, setup_encoder, teardown);
 	tcase_add_test(tc, a_long_text_keeps_its_place);
 	tcase_add_test(tc, users_with_long_texts_take_turns);
 	tcase_add_test(tc, a_third_user_gets_a_turn);

@@ -71,10 +71,10 @@ static void flip_one_weight(void)
 
 static void load(struct engine *engine)
 {
+	struct engine_setup setup = {.loop = loop, .config = &config};
 	char error[512] = "";
 
-	ck_assert_msg(!engine_init(engine, loop, &config, NULL, error, sizeof(error)),
-		      "%s", error);
+	ck_assert_msg(!engine_init(engine, &setup, error, sizeof(error)), "%s", error);
 }
 
 /* Hits of @tokens in @index under the keys of @keys. */

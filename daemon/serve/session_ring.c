@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* See session_ring.h. */
+#include "daemon/serve/session_ring.h"
+
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/serve/session.h"
+#include "ipc/base.h"
+
+uint64_t session_ring_max_spin_ns(const struct session_ring *ring)
+{
+	return ring->session->sessions->config->daemon.spin_us * UINT64_C(1000);
+}
+
+void session_ring_warm(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	ring->cool_ns = loop_now(sessions->loop) + ring->spin_ns;
+	if (ring->warm)
+		return;
+	ring->warm = true;
+	ring->warm_prev = NULL;
+	ring->warm_next = sessions->warm;
+	if (sessions->warm)
+		sessions->warm->warm_prev = ring;
+	sessions->warm = ring;
+}
+
+void session_ring_cool(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	if (!ring->warm)
+		return;
+	ring->warm = false;
+	if (ring->warm_prev)
+		ring->warm_prev->warm_next = ring->warm_next;
+	else
+		sessions->warm = ring->warm_next;
+	if (ring->warm_next)
+		ring->warm_next->warm_prev = ring->warm_prev;
+}
+
+void session_ring_dirty(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	if (ring->dirty)
+		return;
+	ring->dirty = true;
+	ring->dirty_next = sessions->dirty;
+	sessions->dirty = ring;
+}
+
+enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_cqe *cqe)
+{
+	bool was_full = ring_daemon_cq_full(&ring->ring);
+	enum ring_status status = ring_daemon_post(&ring->ring, cqe);
+
+	if (status != RING_OK)
+		return status;
+	session_ring_dirty(ring);
+	if (was_full)
+		session_ring_warm(ring);
+	return RING_OK;
+}
+
+static void session_ring_doorbell(struct loop_io *io, uint32_t events)
+{
+	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
+
+	(void)events;
+	ring_daemon_disarm(&ring->ring);
+	session_ring_warm(ring);
+}
+
+int session_ring_watch(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	ring->spin_ns = session_ring_max_spin_ns(ring);
+	return loop_io_add(sessions->loop, &ring->doorbell,
+			   ring_daemon_doorbell(&ring->ring), LOOP_READ,
+			   session_ring_doorbell);
+}
+
+void session_ring_unwatch(struct session_ring *ring)
+{
+	struct sessions *sessions = ring->session->sessions;
+
+	session_ring_cool(ring);
+	if (!ring->dirty)
+		return;
+	for (struct session_ring **at = &sessions->dirty; *at; at = &(*at)->dirty_next)
+		if (*at == ring) {
+			*at = ring->dirty_next;
+			break;
+		}
+	ring->dirty = false;
+}
+
+static void kept_remove(struct session_ring *ring, uint32_t i)
+{
+	struct session_kept *kept = &ring->kept[i];
+
+	session_uncharge(ring->session, kept->n_tokens * sizeof(kept->tokens[0]));
+	secret_free(kept->tokens, kept->n_tokens * sizeof(kept->tokens[0]));
+	memmove(kept, kept + 1, (--ring->n_kept - i) * sizeof(*kept));
+}
+
+void session_ring_keep(struct session_ring *ring, const struct session_kept *kept)
+{
+	if (ring->n_kept == KVD_MAX_KEPT)
+		kept_remove(ring, 0);
+	ring->kept[ring->n_kept++] = *kept;
+}
+
+const struct session_kept *session_ring_find_kept(const struct session_ring *ring,
+						  uint64_t user_data)
+{
+	for (uint32_t i = ring->n_kept; i--;)
+		if (ring->kept[i].user_data == user_data)
+			return &ring->kept[i];
+	return NULL;
+}
+
+int session_ring_forget_kept(struct session_ring *ring, uint64_t user_data)
+{
+	int n = 0;
+
+	for (uint32_t i = ring->n_kept; i--;)
+		if (ring->kept[i].user_data == user_data) {
+			kept_remove(ring, i);
+			n++;
+		}
+	return n;
+}
+
+void session_ring_forget_all(struct session_ring *ring)
+{
+	while (ring->n_kept)
+		kept_remove(ring, ring->n_kept - 1);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/* See sessions.h. */
+#include "daemon/serve/sessions.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/engine/engine.h"
+#include "daemon/fdstore.h"
+#include "daemon/msgid.h"
+#include "daemon/serve/control.h"
+#include "daemon/serve/ring_open.h"
+#include "daemon/serve/session_keep.h"
+#include "daemon/serve/submit.h"
+#include "ipc/base.h"
+#include "ipc/fdpass.h"
+#include "ipc/proto.h"
+
+/* Sessions freed before rings and others get their turn. */
+#define REAP_BATCH 16
+
+static void session_free(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+
+	session_rings_close(session);
+	loop_io_remove(&session->io);
+	session_unkeep(session);
+	close(session->fd);
+	monitor_forget(&sessions->monitor, &session->monitor);
+	if (session->prev)
+		session->prev->next = session->next;
+	else
+		sessions->list = session->next;
+	if (session->next)
+		session->next->prev = session->prev;
+	else
+		sessions->list_tail = session->prev;
+	sessions->n_sessions--;
+	user_disconnect(&sessions->users, session->user);
+	free(session);
+}
+
+static void sessions_reap(struct loop_defer *reap)
+{
+	struct sessions *sessions = container_of(reap, struct sessions, reap);
+	struct session *session;
+
+	for (unsigned int n = 0; (session = sessions->closing) && n < REAP_BATCH; n++) {
+		sessions->closing = session->next_closing;
+		session_free(session);
+	}
+	if (sessions->closing)
+		loop_defer(sessions->loop, reap, sessions_reap);
+}
+
+/* What runs for it stops at once, not only when the session is freed. */
+static void session_closing(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+
+	session->next_closing = sessions->closing;
+	sessions->closing = session;
+	session_rings_cancel(session);
+	loop_defer(sessions->loop, &sessions->reap, sessions_reap);
+}
+
+/*
+ * A packet of a kept connection before its HELLO: a leftover that the dead daemon did not
+ * read, or of a client that has not seen the notice. Return: whether it is HELLO.
+ */
+static bool session_greets(struct session *session, const void *packet, size_t len)
+{
+	struct kvd_msg_hdr h;
+
+	if (len < sizeof(h)) {
+		session_fault(session, "malformed packet");
+		return false;
+	}
+	memcpy(&h, packet, sizeof(h));
+	if (h.type == KVD_MSG_HELLO) {
+		if (h.tag == session->hello_tag)
+			return true;
+		/* It answers the notice of a daemon between that one and this. */
+		return false;
+	}
+	if (h.len != len || h.flags || !h.tag || h.status)
+		session_fault(session, "malformed packet");
+	else
+		session_reply_error(
+			session, &h, KVD_E_RESTARTED, 0,
+			"kvd restarted; say HELLO with the tag of its notice");
+	return false;
+}
+
+/* One packet. Return: whether there may be more. */
+static bool session_receive(struct session *session)
+{
+	static char packet[KVD_MSG_MAX];
+	struct proto_request request;
+	ssize_t len;
+
+	len = fdpass_recv(session->fd, packet, sizeof(packet));
+	if (len == -EAGAIN || len == -EINTR)
+		return false;
+	if (len == 0 || len == -ECONNRESET || len == -EPIPE) {
+		session_close(session);
+		return false;
+	}
+	if (len == -EBADMSG || len == -EMSGSIZE) {
+		session_fault(session, len == -EBADMSG ? "sent file descriptors"
+						       : "packet too long");
+		return false;
+	}
+	if (len < 0) {
+		session_fail(session, (int)len);
+		return false;
+	}
+	if (session->state == SESSION_NEW && session->hello_tag &&
+	    !session_greets(session, packet, (size_t)len))
+		return session->state != SESSION_CLOSING;
+	switch (proto_parse_request(packet, (size_t)len, session->state == SESSION_READY,
+				    &request)) {
+	case PROTO_OK:
+		control_request(session, &request);
+		break;
+	case PROTO_ERROR:
+		session_reply_error(session, &request.hdr, request.status, 0, NULL);
+		break;
+	default:
+		session_fault(session, "malformed packet");
+	}
+	return session->state != SESSION_CLOSING;
+}
+
+static void session_readable(struct loop_io *io, uint32_t events)
+{
+	struct session *session = container_of(io, struct session, io);
+	/* A bound, so that one client's packets do not hold the others up. */
+	unsigned budget = 16;
+
+	/* Events may come between the mark and the deferred call that frees it. */
+	if (session->state == SESSION_CLOSING)
+		return;
+	if (events & LOOP_READ)
+		while (budget-- && session_receive(session))
+			;
+	else if (events & (LOOP_HUP | LOOP_ERROR))
+		session_close(session);
+}
+
+/* Turned away before HELLO: it learns why, and the log does. */
+static void sessions_refuse(struct sessions *sessions, int fd,
+			    const struct peer_cred *cred, const char *key, uint64_t limit)
+{
+	struct kvd_msg_error msg;
+	char text[KVD_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "too many connections: %s is %llu", key,
+		 (unsigned long long)limit);
+	proto_error_init(&msg, KVD_MSG_REJECT, 0, KVD_E_QUOTA, limit, text);
+	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
+	shutdown(fd, SHUT_RDWR); /* the store may have a duplicate */
+	close(fd);
+	log_event(LOG_WARNING,
+		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
+			     .has_uid = true),
+		  "a client of uid %u was turned away: %s", (unsigned)cred->uid, text);
+	monitor_event(&sessions->monitor, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
+							     .status = KVD_E_QUOTA,
+							     .uid = cred->uid});
+}
+
+/* By rising id; new ones have the highest. */
+static void session_link(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+	struct session *after = sessions->list_tail;
+
+	while (after && after->id > session->id)
+		after = after->prev;
+	session->prev = after;
+	session->next = after ? after->next : sessions->list;
+	if (after)
+		after->next = session;
+	else
+		sessions->list = session;
+	if (session->next)
+		session->next->prev = session;
+	else
+		sessions->list_tail = session;
+	sessions->n_sessions++;
+}
+
+/* A connection of any daemon's. @id: its number, or 0: the next one. Return: NULL: turned
+ * away, and closed. */
+static struct session *session_new(struct sessions *sessions, int fd, bool admin,
+				   uint64_t id)
+{
+	const struct config *config = sessions->config;
+	struct session *session;
+	struct peer_cred cred;
+	struct user *user;
+	int r;
+
+	r = peer_cred_get(fd, &cred);
+	if (r) {
+		sessions_warn(sessions, r, "cannot tell who connected; refused");
+		close(fd);
+		return NULL;
+	}
+	fdpass_refuse(fd);
+	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
+		sessions_refuse(sessions, fd, &cred, "[daemon] max_clients",
+				config->daemon.max_clients);
+		return NULL;
+	}
+	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
+	if (r == -EDQUOT) {
+		sessions_refuse(sessions, fd, &cred,
+				"max_connections of this user ([quota], or [daemon] "
+				"max_clients_per_uid)",
+				user->max_connections);
+		return NULL;
+	}
+	if (r) {
+		sessions_warn(sessions, r, "cannot serve a user; refused");
+		close(fd);
+		return NULL;
+	}
+	session = calloc(1, sizeof(*session));
+	if (!session) {
+		sessions_warn(sessions, -ENOMEM, "cannot serve a client; refused");
+		user_disconnect(&sessions->users, user);
+		close(fd);
+		return NULL;
+	}
+	session->user = user;
+	session->sessions = sessions;
+	session->fd = fd;
+	session->cred = cred;
+	session->id = id ? id : sessions->next_id;
+	if (session->id >= sessions->next_id)
+		sessions->next_id = session->id + 1;
+	/* A pid of another namespace reads as 0: then each connection is its own. */
+	session->owner =
+		cred.pid > 0 ? (uint64_t)cred.pid : (UINT64_C(1) << 32) + session->id;
+	session->admin = admin || cred.uid == 0 || cred.uid == geteuid();
+	session->by_admin_socket = admin;
+	session->connected_ns = loop_now(sessions->loop);
+	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
+			session_readable);
+	if (r) {
+		sessions_warn(sessions, r, "cannot watch a connection; refused");
+		user_disconnect(&sessions->users, user);
+		close(fd);
+		free(session);
+		return NULL;
+	}
+	session_link(session);
+	return session;
+}
+
+void sessions_accept(struct sessions *sessions, int fd, bool admin)
+{
+	(void)session_new(sessions, fd, admin, 0);
+}
+
+uint32_t sessions_adopt(struct sessions *sessions)
+{
+	static const char *const prefixes[] = {FDSTORE_ADMIN, FDSTORE_CLIENT, NULL};
+	char name[FDSTORE_NAME_MAX];
+	struct session *session;
+	uint32_t n = 0;
+	int fd;
+
+	if (!sessions->store)
+		return 0;
+	/* By rising id, as they came: then who had a place has one, and the same connection
+	 * as before decides on the domain of its user. */
+	while ((fd = fdstore_take_next(sessions->store, prefixes, name)) >= 0) {
+		uint64_t id;
+		bool admin;
+
+		session = NULL;
+		if (session_keep_parse(name, &admin, &id))
+			session = session_new(sessions, fd, admin, id);
+		else
+			close(fd);
+		if (!session) {
+			(void)fdstore_remove(sessions->store, name);
+			continue;
+		}
+		session->stored = true;
+		session_keep_tell(session);
+		n++;
+	}
+	return n;
+}
+
+void sessions_init(struct sessions *sessions, struct loop *loop,
+		   const struct config *config, struct engine *engine,
+		   struct fdstore *store)
+{
+	*sessions = (struct sessions){
+		.loop = loop,
+		.config = config,
+		.engine = engine,
+		.store = store,
+		.closing_fn = session_closing,
+		.users = {.config = config},
+		.monitor = {.engine = engine},
+		.next_id = 1,
+		.started_ns = loop_now(loop),
+	};
+}
+
+int sessions_start(struct sessions *sessions)
+{
+	const struct model_text *text = &sessions->engine->text;
+
+	if (!text->tokenizer)
+		return 0;
+	return encoder_init(&sessions->encoder, sessions->loop, text, submit_encoded);
+}
+
+void sessions_deinit(struct sessions *sessions)
+{
+	if (!sessions->loop)
+		return;
+	sessions->ending = true;
+	while (sessions->list)
+		session_free(sessions->list);
+	sessions->closing = NULL;
+	loop_defer_cancel(&sessions->reap);
+	encoder_deinit(&sessions->encoder);
+	users_deinit(&sessions->users);
+	sessions->loop = NULL;
+}
