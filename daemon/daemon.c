@@ -22,11 +22,31 @@
 #include "ipc/fdpass.h"
 
 #define STATUS_PERIOD_NS UINT64_C(5000000000)
+#define NOTIFY_AGAIN_NS  UINT64_C(100000000)
 
 /* Descriptors: of the daemon itself; of a client with one ring, which are its connection, the
  * ring's eventfd and both ends of its pipe. */
 #define OWN_FILES    64
 #define CLIENT_FILES 4
+
+static void on_manager_room(struct loop_timer *timer, uint64_t now_ns);
+
+/* @r: of notify_*(). What the manager has no room for now it gets soon. */
+static void daemon_notified(struct daemon *daemon, int r)
+{
+	if (r == -EAGAIN && notify_pending())
+		(void)loop_timer_start(daemon->loop, &daemon->manager_room,
+				       loop_now(daemon->loop) + NOTIFY_AGAIN_NS, 0,
+				       on_manager_room);
+}
+
+static void on_manager_room(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct daemon *daemon = container_of(timer, struct daemon, manager_room);
+
+	(void)now_ns;
+	daemon_notified(daemon, notify_flush(!daemon->stalled));
+}
 
 static void daemon_terminate(struct daemon *daemon, int signo)
 {
@@ -88,7 +108,7 @@ static void on_sighup(struct loop_signal *signal, int signo)
 				  "configuration reloaded, %u values changed", n);
 	}
 	config_deinit(&fresh);
-	notify_ready("%s", daemon->status_text);
+	daemon_notified(daemon, notify_ready("%s", daemon->status_text));
 }
 
 /* The timer proves that the loop turns; the worker has to get on as well. */
@@ -98,7 +118,7 @@ static void on_watchdog(struct loop_timer *timer, uint64_t now_ns)
 
 	if (engine_gets_on(&daemon->engine, now_ns, daemon->watchdog_ns)) {
 		daemon->stalled = false;
-		notify_watchdog();
+		daemon_notified(daemon, notify_watchdog());
 		return;
 	}
 	if (!daemon->stalled)
@@ -116,6 +136,7 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 	char text[sizeof(daemon->status_text)];
 
 	(void)now_ns;
+	log_catch_up();
 	engine_stats(&daemon->engine, &s);
 	if (!daemon->engine.model)
 		snprintf(text, sizeof(text), "no model (kvctl model fetch); %u clients",
@@ -138,7 +159,7 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 	if (strcmp(text, daemon->status_text) == 0)
 		return;
 	memcpy(daemon->status_text, text, sizeof(text));
-	notify_status("%s", text);
+	daemon_notified(daemon, notify_status("%s", text));
 }
 
 static uint64_t on_prepare(struct loop *loop, void *userdata)
@@ -435,11 +456,11 @@ int daemon_run(struct daemon *daemon)
 		  daemon->engine.model ? daemon->engine.info.name : "no model",
 		  daemon->config->daemon.socket,
 		  loop_backend_name(loop_backend_of(daemon->loop)));
-	notify_ready(
-		"%s",
-		daemon->engine.model
-			? daemon->engine.info.name
-			: "no model: kvctl model fetch, or [model] path in kvd.conf");
+	daemon_notified(daemon,
+			notify_ready("%s", daemon->engine.model
+						   ? daemon->engine.info.name
+						   : "no model: kvctl model fetch, or "
+						     "[model] path in kvd.conf"));
 	engine_keep_succeed(&daemon->engine.keep);
 	r = loop_run(daemon->loop);
 	if (r < 0)
@@ -458,6 +479,7 @@ struct daemon *daemon_free(struct daemon *daemon)
 		sessions_deinit(&daemon->sessions);
 		loop_timer_stop(&daemon->watchdog);
 		loop_timer_stop(&daemon->status);
+		loop_timer_stop(&daemon->manager_room);
 		engine_deinit(&daemon->engine);
 		loop_signal_remove(&daemon->sigterm);
 		loop_signal_remove(&daemon->sigint);

@@ -40,7 +40,7 @@ struct daemon {
 	struct listener listener; /* of clients */
 	struct listener admin;    /* of administrators; only from the service manager */
 	struct loop_signal sigterm, sigint, sighup;
-	struct loop_timer watchdog, status;
+	struct loop_timer watchdog, status, manager_room;
 	uint64_t watchdog_ns; /* how long a step may stand still */
 	bool stalled;
 	char status_text[256];

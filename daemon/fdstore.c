@@ -2,16 +2,14 @@
 #include "daemon/fdstore.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "daemon/listener.h"
+#include "daemon/notify.h"
 
 /* $FDSTORE, or what the unit says where the manager is older. */
 static uint32_t store_max(void)
@@ -73,7 +71,8 @@ int fdstore_init(struct fdstore *store)
 		if (!r && !is_listener(names[i])) {
 			e = &store->entries[store->n_entries++];
 			e->fd = SD_LISTEN_FDS_START + i;
-			snprintf(e->name, sizeof(e->name), "%s", names[i]);
+			e->cut = snprintf(e->name, sizeof(e->name), "%s", names[i]) >=
+				 (int)sizeof(e->name);
 		}
 		free(names[i]);
 	}
@@ -81,7 +80,6 @@ int fdstore_init(struct fdstore *store)
 	if (store->n_entries)
 		qsort(store->entries, store->n_entries, sizeof(*store->entries),
 		      by_number);
-	store->n_stored = store->n_entries;
 	return r;
 }
 
@@ -134,24 +132,6 @@ int fdstore_take_next(struct fdstore *store, const char *const *prefixes, char *
 	return -ENOENT;
 }
 
-uint32_t fdstore_drop(struct fdstore *store, char *ret_name)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < store->n_entries; i++) {
-		struct fdstore_entry *e = &store->entries[i];
-
-		if (e->fd < 0)
-			continue;
-		memcpy(ret_name, e->name, sizeof(e->name));
-		close(entry_take(e));
-		/* a cut name removes nothing, and comes back the next time */
-		(void)fdstore_remove(store, e->name);
-		n++;
-	}
-	return n;
-}
-
 static bool name_is_good(const char *name)
 {
 	size_t len = strlen(name);
@@ -164,77 +144,48 @@ static bool name_is_good(const char *name)
 	return true;
 }
 
-/* The address in $NOTIFY_SOCKET. Return: 0; -ENOENT: none; -EINVAL: no such socket. */
-static int manager_address(struct sockaddr_un *addr, socklen_t *ret_len)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	size_t len = path ? strlen(path) : 0;
-
-	if (!len)
-		return -ENOENT;
-	if ((*path != '/' && *path != '@') || len < 2 || len >= sizeof(addr->sun_path))
-		return -EINVAL;
-	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
-	memcpy(addr->sun_path, path, len);
-	if (*path == '@')
-		addr->sun_path[0] = '\0';
-	*ret_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len +
-			       (*path == '/'));
-	return 0;
-}
-
-/*
- * As sd_pid_notify_with_fds(), which would wait as long as the manager's queue is full. @fd:
- * -1: none. Return: 0, also without a manager; -EAGAIN: store->no_wait, and the queue is
- * full; -errno.
- */
+/* Return: 0, also without a manager; -EAGAIN: store->no_wait, and its queue is full; -errno. */
 static int tell(const struct fdstore *store, const char *text, int fd)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct sockaddr_un addr;
-	struct iovec iov = {.iov_base = (void *)text, .iov_len = strlen(text)};
-	struct msghdr msg = {.msg_name = &addr, .msg_iov = &iov, .msg_iovlen = 1};
-	int flags = MSG_NOSIGNAL | (store->no_wait ? MSG_DONTWAIT : 0), sock;
-	int r = manager_address(&addr, &msg.msg_namelen);
+	int r = notify_send(text, fd, !store->no_wait);
 
-	if (r)
-		return r == -ENOENT ? 0 : r;
-	if (fd >= 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		control.align.cmsg_level = SOL_SOCKET;
-		control.align.cmsg_type = SCM_RIGHTS;
-		control.align.cmsg_len = CMSG_LEN(sizeof(fd));
-		memcpy(CMSG_DATA(&control.align), &fd, sizeof(fd));
-	}
-	sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (sock < 0)
-		return -errno;
-	if (sendmsg(sock, &msg, flags) < 0)
-		r = -errno;
-	close(sock);
-	return r;
+	return r < 0 ? r : 0;
+}
+
+/* Forgets all of a name: the manager takes out all that have it. */
+static void entries_remove(struct fdstore *store, const char *name)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < store->n_entries; i++)
+		if (store->entries[i].cut || strcmp(store->entries[i].name, name) != 0)
+			store->entries[n++] = store->entries[i];
+	store->n_entries = n;
 }
 
 int fdstore_push(struct fdstore *store, const char *name, int fd)
 {
 	char text[FDSTORE_NAME_MAX + 32];
+	struct fdstore_entry *grown;
 	int r;
 
 	if (!name_is_good(name) || fd < 0)
 		return -EINVAL;
 	if (!fdstore_is_there(store))
 		return 0;
-	if (store->n_stored >= store->max)
+	if (store->n_entries >= store->max)
 		return FDSTORE_FULL;
+	grown = reallocarray(store->entries, store->n_entries + 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	store->entries = grown;
 	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
 	r = tell(store, text, fd);
 	if (r)
 		return r;
-	store->n_stored++;
+	grown = &store->entries[store->n_entries++];
+	*grown = (struct fdstore_entry){.fd = -1};
+	strcpy(grown->name, name);
 	return 0;
 }
 
@@ -246,21 +197,44 @@ int fdstore_remove(struct fdstore *store, const char *name)
 	if (!name_is_good(name))
 		return -EINVAL;
 	for (uint32_t i = 0; i < store->n_entries; i++)
-		if (store->entries[i].fd >= 0 && !strcmp(store->entries[i].name, name))
+		if (store->entries[i].fd >= 0 && !store->entries[i].cut &&
+		    !strcmp(store->entries[i].name, name))
 			close(entry_take(&store->entries[i]));
 	snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
 	r = tell(store, text, -1);
 	if (r)
 		return r;
-	if (store->n_stored)
-		store->n_stored--;
+	entries_remove(store, name);
 	return 0;
 }
 
 void fdstore_leave(struct fdstore *store, const char *name)
 {
-	if (fdstore_remove(store, name) && store->n_stored)
-		store->n_stored--;
+	if (fdstore_remove(store, name))
+		entries_remove(store, name);
+}
+
+uint32_t fdstore_drop(struct fdstore *store, char *ret_name)
+{
+	uint32_t n = 0, i = 0;
+
+	while (i < store->n_entries) {
+		struct fdstore_entry *e = &store->entries[i];
+
+		if (e->fd < 0) {
+			i++;
+			continue;
+		}
+		memcpy(ret_name, e->name, sizeof(e->name));
+		close(entry_take(e));
+		n++;
+		/* A cut name removes nothing, and comes back the next time. */
+		if (e->cut || fdstore_remove(store, ret_name))
+			i++;
+		else
+			i = 0;
+	}
+	return n;
 }
 
 int fdstore_barrier(struct fdstore *store, uint64_t timeout_ns)

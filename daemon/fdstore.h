@@ -3,8 +3,8 @@
  * Descriptors that outlive this process: the service manager's FD store.
  *
  * Owns: the descriptors that came back from the store at the start, until somebody takes
- * them, and a count of what lies in the store. Loop thread only. Relies on sd_notify(3) and
- * on the names of daemon/listener.h, whose sockets it leaves alone. Does not know what the
+ * them, and the names of what lies in the store. Loop thread only. Relies on
+ * daemon/notify.h and on the names of daemon/listener.h, whose sockets it leaves alone. Does not know what the
  * descriptors mean, and logs nothing.
  *
  *   "kvpool", "kvimage"        block pool and its image (daemon/engine/engine_keep.c)
@@ -44,12 +44,13 @@
 enum { FDSTORE_FULL = 1 };
 
 /**
- * struct fdstore_entry - one that came back
- * @fd: -1: taken
- * @name: cut to FDSTORE_NAME_MAX - 1 bytes, in which case nobody knows it
+ * struct fdstore_entry - one that lies in the store
+ * @fd: of one that came back; -1: taken, or pushed by this process
+ * @cut: the name is longer than this, so nobody knows it, and nobody can remove it
  */
 struct fdstore_entry {
 	int fd;
+	bool cut;
 	char name[FDSTORE_NAME_MAX];
 };
 
@@ -58,14 +59,13 @@ struct fdstore_entry {
  * @max: what the store holds at most; 0: there is none
  * @no_wait: clients are served: while the manager's queue is full it is told nothing, where
  *	before a message waits for room
- * @n_stored: what lies in it, as far as this side knows: sockets whose peer has gone leave
- *	by themselves, and are counted until fdstore_remove()
- * @entries: [n_entries] what came back, by the numbers at the end of their names
+ * @entries: [n_entries] what lies in it, as far as this side knows: first what came back, by
+ *	the numbers at the end of their names. Sockets whose peer has gone leave by
+ *	themselves, and are counted until fdstore_remove()
  */
 struct fdstore {
 	uint32_t max;
 	bool no_wait;
-	uint32_t n_stored;
 	struct fdstore_entry *entries;
 	uint32_t n_entries;
 };

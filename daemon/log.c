@@ -11,17 +11,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The caller's place in the source is a field of ours, not this file's. */
-#define SD_JOURNAL_SUPPRESS_LOCATION
-#include <systemd/sd-journal.h>
-
 #include "ipc/base.h"
 
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
+#include "daemon/log_sink.h"
 #include "daemon/msgid.h"
-
-#define MAX_FIELDS 16
 
 /* Between two lines about the same trouble. */
 #define REPEAT_NS UINT64_C(30000000000)
@@ -30,6 +25,7 @@ static struct {
 	enum log_target target;
 	int level;
 	struct log_rate rate;
+	uint64_t n_lost; /* since the last entry that was written */
 } log_state = {
 	.target = LOG_TARGET_STDERR,
 	.level = LOG_INFO,
@@ -50,17 +46,11 @@ static bool stderr_is_journal(void)
 	       st.st_ino == (ino_t)ino;
 }
 
-/* sd_journal_sendv() counts as sent what goes to a journal that is not there. */
-static bool journal_is_there(void)
-{
-	return access("/run/systemd/journal/socket", W_OK) == 0;
-}
-
 enum log_target log_open(enum log_target target, int level)
 {
 	if (target == LOG_TARGET_AUTO)
 		target = stderr_is_journal() ? LOG_TARGET_JOURNAL : LOG_TARGET_STDERR;
-	if (target == LOG_TARGET_JOURNAL && !journal_is_there())
+	if (target == LOG_TARGET_JOURNAL && !log_sink_has_journal())
 		target = LOG_TARGET_STDERR;
 	log_state.target = target;
 	log_state.level = level;
@@ -85,19 +75,9 @@ bool log_enabled(int level)
 	return level <= log_state.level;
 }
 
-static void write_stderr(const char *buf, size_t len)
-{
-	ssize_t n;
-
-	/* One call for one line, so that lines of several writers do not mix. */
-	do
-		n = write(STDERR_FILENO, buf, len);
-	while (n < 0 && errno == EINTR);
-}
-
-/* Fields for sd_journal_sendv(): numbers are put together in one buffer. */
+/* Fields for log_sink_journal(): numbers are put together in one buffer. */
 struct journal_entry {
-	struct iovec iov[MAX_FIELDS];
+	struct iovec iov[LOG_SINK_FIELDS];
 	int n;
 	char numbers[512];
 	size_t used;
@@ -159,23 +139,54 @@ static int write_journal(const struct log_entry *entry)
 	journal_format(&journal, "CODE_FILE=%s", log_file_name(entry->file));
 	journal_format(&journal, "CODE_LINE=%d", entry->line);
 	journal_format(&journal, "CODE_FUNC=%s", entry->func);
-	return sd_journal_sendv(journal.iov, journal.n);
+	return log_sink_journal(journal.iov, journal.n);
 }
 
-static void write_entry(const struct log_entry *entry)
+/* Return: 0; -EAGAIN: who reads it has no room now; -errno. */
+static int try_entry(const struct log_entry *entry)
 {
 	char buf[LOG_LINE_MAX];
 	struct timespec now;
+	int r;
 
-	if (log_state.target == LOG_TARGET_JOURNAL && write_journal(entry) >= 0)
-		return;
-	if (log_state.target == LOG_TARGET_JSON) {
-		clock_gettime(CLOCK_REALTIME, &now);
-		write_stderr(buf, log_format_json(buf, entry, &now));
-		return;
+	if (log_state.target == LOG_TARGET_JOURNAL) {
+		r = write_journal(entry);
+		if (!r || r == -EAGAIN)
+			return r;
+		/* Where the journal cannot be reached: better there than nowhere. */
 	}
-	/* Also where the journal cannot be reached: better there than nowhere. */
-	write_stderr(buf, log_format_text(buf, entry));
+	if (log_state.target != LOG_TARGET_JSON)
+		return log_sink_stderr(buf, log_format_text(buf, entry));
+	clock_gettime(CLOCK_REALTIME, &now);
+	return log_sink_stderr(buf, log_format_json(buf, entry, &now));
+}
+
+void log_catch_up(void)
+{
+	char message[80];
+
+	if (!log_state.n_lost)
+		return;
+	(void)snprintf(message, sizeof(message),
+		       "%" PRIu64 " message%s lost here: the log took no more",
+		       log_state.n_lost, log_state.n_lost == 1 ? " was" : "s were");
+	if (!try_entry(&(const struct log_entry){
+		    .level = LOG_WARNING,
+		    .fields = LOG_FIELDS(.message_id = MSGID_LOG_LOST),
+		    .file = __FILE__,
+		    .line = __LINE__,
+		    .func = __func__,
+		    .message = message,
+	    }))
+		log_state.n_lost = 0;
+}
+
+/* The loop never waits for who reads the log: what finds no room is counted. */
+static void write_entry(const struct log_entry *entry)
+{
+	log_catch_up();
+	if (log_state.n_lost || try_entry(entry))
+		log_state.n_lost++;
 }
 
 static void write_note(const struct log_rate_note *note)
@@ -246,6 +257,7 @@ void log_close(void)
 {
 	struct log_rate_note note;
 
+	log_catch_up();
 	while (log_rate_drain(&log_state.rate, &note))
 		write_note(&note);
 	log_set_rate_limit(log_state.rate.interval_ns, log_state.rate.burst);

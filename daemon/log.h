@@ -4,7 +4,8 @@
  *
  * Owns the process-wide choice of target and level and the per-uid rate limit. Belongs to
  * the loop thread: workers hand errors back in their results. Only the daemon's shell
- * logs; libraries below return errors. Relies on libsystemd for the journal.
+ * logs; libraries below return errors. Never waits for who reads the log: an entry that finds
+ * no room is dropped and counted, and one line says how many once there is room again.
  *
  * Three forms of one entry:
  *
@@ -72,6 +73,9 @@ enum log_target log_open(enum log_target target, int level);
 /* At most @burst entries per @interval_ns for each uid; interval 0 switches the limit
  * off. Default: 100 in 30 s. */
 void log_set_rate_limit(uint64_t interval_ns, unsigned int burst);
+
+/* Writes how many entries found no room, once there is some; to be called now and then. */
+void log_catch_up(void);
 
 /* Writes the "suppressed N" notes that are still owed and forgets all uids. */
 void log_close(void);

@@ -24,6 +24,7 @@
 #include "daemon/msgid.h"
 #include "daemon/planner.h"
 #include "daemon/sandbox.h"
+#include "ipc/base.h"
 
 /* Longer than StartLimitIntervalSec= divided by StartLimitBurst= in kvd.service. */
 #define RETRY_PAUSE_S 4
@@ -45,6 +46,16 @@ struct arguments {
 	bool selftest;
 	pid_t reload; /* the daemon to be reloaded; 0: none */
 };
+
+/*
+ * Signals that would end the daemon by default and that are caused by others: a peer that has
+ * gone, a limit of file sizes (the memory of a ring counts, and so does a log file), which makes
+ * the call fail with EPIPE or EFBIG for the one that it concerns; and those that people send to
+ * daemons to have logs rotated or printed, which mean nothing here. SIGTERM, SIGINT and SIGHUP
+ * have their handlers (daemon.c). SIGBUS is a file that got shorter under a mapping.
+ */
+static const int ignored_signals[] = {SIGPIPE,   SIGXFSZ, SIGUSR1, SIGUSR2, SIGALRM,
+				      SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,  SIGSTKFLT};
 
 static const char usage[] =
 	"Usage: kvd [OPTION]...\n"
@@ -267,7 +278,8 @@ int main(int argc, char **argv)
 
 	/* Prompts pass through this process: no core dumps, no ptrace by the same uid. */
 	prctl(PR_SET_DUMPABLE, 0);
-	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < KVD_ARRAY_LEN(ignored_signals); i++)
+		signal(ignored_signals[i], SIG_IGN);
 	/* So that mistakes in the configuration are entries with fields, too. */
 	log_open(LOG_TARGET_AUTO, LOG_INFO);
 

@@ -26,6 +26,7 @@
 #define MSGID_CLIENT_REFUSED   "5099896cc7a74b1e8da5ff980e61edaf"
 #define MSGID_LIMIT_REACHED    "c61b4adf8fa148a19de3dff626031ca0"
 #define MSGID_LOG_SUPPRESSED   "e052706cf958450f901a4afe0af4ef42"
+#define MSGID_LOG_LOST         "8673d4852c404b908387efb10f199106"
 #define MSGID_CACHE_FLUSHED    "1e9a2aa16dbe4d0ab31f5931deb05d1e"
 #define MSGID_BACKEND_FAILED   "7807ff0dc1dd4d8b9924e3ab6a16b145"
 #define MSGID_OUT_OF_MEMORY    "bca9593efc084cad936712a514bef871"
@@ -61,6 +62,7 @@
 	X(CLIENT_REFUSED, "a client was turned away")                                    \
 	X(LIMIT_REACHED, "a user reached a limit")                                       \
 	X(LOG_SUPPRESSED, "messages about one user were left out")                       \
+	X(LOG_LOST, "messages found no room in the log")                                 \
 	X(CACHE_FLUSHED, "the cache was flushed")                                        \
 	X(BACKEND_FAILED, "a device or its worker failed")                               \
 	X(OUT_OF_MEMORY, "memory ran out")                                               \

@@ -81,6 +81,22 @@ static void control_hello(struct session *session, const struct proto_request *r
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
+/* What a ring takes that the system did not give: memfd_create(2), eventfd(2), pipe(2). */
+static const char *ring_lacks(int error)
+{
+	switch (-error) {
+	case EFBIG:
+		return "its memory is larger than RLIMIT_FSIZE (LimitFSIZE=) permits";
+	case EMFILE:
+		return "it has too many open files; raise LimitNOFILE=";
+	case ENOSYS:
+	case EPERM:
+		return "memfd_create, eventfd2 or pipe2 is refused, by the kernel or a "
+		       "filter of system calls";
+	}
+	return strerror(-error);
+}
+
 static void control_ring_open(struct session *session,
 			      const struct proto_request *request)
 {
@@ -120,7 +136,9 @@ static void control_ring_open(struct session *session,
 		return;
 	}
 	if (r) {
-		session_reply_error(session, &request->hdr, r, 0, NULL);
+		snprintf(text, sizeof(text), "the daemon cannot make the ring: %s",
+			 ring_lacks(r));
+		session_reply_error(session, &request->hdr, r, 0, text);
 		return;
 	}
 	msg.ring_id = ring->id;

@@ -152,23 +152,48 @@ START_TEST(a_full_queue_holds_nobody_up)
 {
 	struct fdstore store;
 	int fd = memfd_create("x", MFD_CLOEXEC), r;
+	char name[FDSTORE_NAME_MAX];
 	uint32_t n = 0;
 
 	setenv("FDSTORE", "100000", 1);
 	ck_assert_int_eq(fdstore_init(&store), 0);
 	store.no_wait = true;
-	do
-		r = fdstore_push(&store, "client-1", fd);
-	while (!r && ++n < 100000);
+	do {
+		snprintf(name, sizeof(name), "client-%u", n + 1);
+		r = fdstore_push(&store, name, fd);
+	} while (!r && ++n < 100000);
 	ck_assert_int_eq(r, -EAGAIN);
-	ck_assert_uint_eq(store.n_stored, n);
+	ck_assert_uint_eq(store.n_entries, n);
 	ck_assert_int_eq(fdstore_remove(&store, "client-1"), -EAGAIN);
-	ck_assert_uint_eq(store.n_stored, n);
+	ck_assert_uint_eq(store.n_entries, n);
 	/* of a socket that was shut down the manager lets go by itself */
 	fdstore_leave(&store, "client-1");
-	ck_assert_uint_eq(store.n_stored, n - 1);
+	ck_assert_uint_eq(store.n_entries, n - 1);
 	ck_assert_str_eq(listen_once(), "FDSTORE=1\nFDNAME=client-1");
-	ck_assert_int_eq(fdstore_push(&store, "client-2", fd), 0);
+	ck_assert_int_eq(fdstore_push(&store, "client-0", fd), 0);
+	fdstore_deinit(&store);
+	close(fd);
+}
+END_TEST
+
+/* What is counted is what lies there: a name that does not is no room gained. */
+START_TEST(room_is_counted_by_name)
+{
+	struct fdstore store;
+	int fd = memfd_create("x", MFD_CLOEXEC);
+
+	setenv("FDSTORE", "2", 1);
+	ck_assert_int_eq(fdstore_init(&store), 0);
+	ck_assert_int_eq(fdstore_push(&store, FDSTORE_POOL, fd), 0);
+	ck_assert_int_eq(fdstore_push(&store, FDSTORE_IMAGE, fd), 0);
+	ck_assert_int_eq(fdstore_push(&store, "client-1", fd), FDSTORE_FULL);
+	ck_assert_int_eq(fdstore_remove(&store, FDSTORE_WEIGHTS), 0);
+	ck_assert_int_eq(fdstore_push(&store, "client-1", fd), FDSTORE_FULL);
+	fdstore_leave(&store, "client-7");
+	ck_assert_int_eq(fdstore_push(&store, "client-1", fd), FDSTORE_FULL);
+	ck_assert_int_eq(fdstore_remove(&store, FDSTORE_IMAGE), 0);
+	ck_assert_int_eq(fdstore_push(&store, "client-1", fd), 0);
+	ck_assert_int_eq(fdstore_push(&store, "client-2", fd), FDSTORE_FULL);
 	fdstore_deinit(&store);
 	close(fd);
 }
@@ -196,7 +221,7 @@ static int take_what_came_back(void)
 	hand_over(9, "kvd:client-12:kvpool:strange:kvd-admin:client-7:kvimage:admin-11:"
 		     "client-100");
 	CHECK(fdstore_init(&store) == 0);
-	CHECK(store.n_stored == 7);
+	CHECK(store.n_entries == 7);
 	CHECK(fdstore_take(&store, FDSTORE_POOL) == 5);
 	CHECK(fdstore_take(&store, FDSTORE_POOL) == -ENOENT);
 	CHECK(fcntl(5, F_GETFD) == FD_CLOEXEC);
@@ -218,7 +243,7 @@ static int take_what_came_back(void)
 	/* listening sockets are none of its business */
 	CHECK(fcntl(3, F_GETFD) >= 0);
 	CHECK(fcntl(7, F_GETFD) >= 0);
-	CHECK(store.n_stored == 6);
+	CHECK(store.n_entries == 6);
 	fdstore_deinit(&store);
 	return 0;
 }
@@ -292,6 +317,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, push_and_remove);
 	tcase_add_test(tcase, a_full_queue_holds_nobody_up);
+	tcase_add_test(tcase, room_is_counted_by_name);
 	tcase_add_test(tcase, barrier_says_when_it_waits_in_vain);
 	tcase_add_test(tcase, what_came_back);
 	tcase_add_test(tcase, two_of_one_name);

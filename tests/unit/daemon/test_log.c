@@ -3,6 +3,7 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,93 @@ START_TEST(suppressed_is_noted)
 }
 END_TEST
 
+/* A reader that never reads: nothing waits, what is lost is counted, and flags of an open file
+ * description that others share stay as they are. */
+static void lose(int fd, int other)
+{
+	int n = 0, saved = dup(STDERR_FILENO);
+	size_t len = 0;
+	ssize_t got;
+	char *at;
+
+	ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
+	log_open(LOG_TARGET_STDERR, LOG_INFO);
+	/* Enough for a pipe of 64 KiB and for what a socket holds. */
+	for (int i = 0; i < 3000; i++)
+		log_info("%0200d", i);
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	close(saved);
+	ck_assert_int_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+	ck_assert_int_ge(fcntl(other, F_SETFL, O_NONBLOCK), 0);
+	while ((got = read(other, captured, sizeof(captured))) > 0)
+		for (ssize_t i = 0; i < got; i++)
+			n += captured[i] == '\n';
+	ck_assert_int_gt(n, 10);
+	ck_assert_int_lt(n, 3000);
+	saved = dup(STDERR_FILENO);
+	ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
+	log_catch_up();
+	log_catch_up();
+	log_info("again");
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	close(saved);
+	while (len < sizeof(captured) - 1 &&
+	       (got = read(other, captured + len, sizeof(captured) - 1 - len)) > 0)
+		len += (size_t)got;
+	captured[len] = '\0';
+	at = captured + (*captured == '\n'); /* ends a line that was cut */
+	ck_assert_ptr_eq(strstr(at, "kvd: warning: "), at);
+	/* A cut line is one of those that were lost, and was counted above if it has an end. */
+	ck_assert_int_le(abs(3000 - n - atoi(at + strlen("kvd: warning: "))), 1);
+	ck_assert_ptr_nonnull(strstr(at,
+				     " messages were lost here: the log took no more\n"
+				     "kvd: info: again\n"));
+	close(fd);
+	close(other);
+}
+
+START_TEST(pipe_that_nobody_reads)
+{
+	int fds[2];
+
+	ck_assert_int_eq(pipe(fds), 0);
+	lose(fds[1], fds[0]);
+}
+END_TEST
+
+/* As a service manager connects standard error with its log. */
+START_TEST(socket_that_nobody_reads)
+{
+	int fds[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	lose(fds[1], fds[0]);
+}
+END_TEST
+
+/* Where /proc/self/fd cannot be opened, as for a pipe of another user. */
+START_TEST(pipe_that_cannot_be_opened_again)
+{
+	int status, fds[2];
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_eq(fchmod(fds[1], 0), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		if (getuid() == 0 && (setgid(65534) || setuid(65534)))
+			_exit(1);
+		lose(fds[1], fds[0]);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	close(fds[0]);
+	close(fds[1]);
+}
+END_TEST
+
 /* The journal, played by a socket of our own in a mount namespace. */
 
 static int journal_bind(void)
@@ -317,6 +405,20 @@ static int journal_child(void)
 	    !has_line(entry, "CODE_FUNC=journal_child") ||
 	    !has_line(entry, "CODE_FILE=tests/unit/daemon/test_log.c"))
 		return 3;
+	/* It does not read: nothing waits. */
+	for (int i = 0; i < 1000; i++)
+		log_info("%d", i);
+	for (int i = 0; recv(fd, entry, sizeof(entry), MSG_DONTWAIT) > 0; i++)
+		if (i > 999)
+			return 7;
+	log_info("again");
+	n = recv(fd, entry, sizeof(entry) - 1, MSG_DONTWAIT);
+	if (n < 0)
+		return 8;
+	entry[n] = '\0';
+	if (!strstr(entry, " messages were lost here") ||
+	    !has_line(entry, "MESSAGE_ID=" MSGID_LOG_LOST))
+		return 9;
 	/* AUTO: the journal exactly if standard error is the stream that was handed over. */
 	if (fstat(STDERR_FILENO, &st) < 0)
 		return 4;
@@ -377,6 +479,9 @@ int main(void)
 	tcase_add_test(tcase, levels);
 	tcase_add_test(tcase, json_lines);
 	tcase_add_test(tcase, nothing_is_too_long);
+	tcase_add_test(tcase, pipe_that_nobody_reads);
+	tcase_add_test(tcase, socket_that_nobody_reads);
+	tcase_add_test(tcase, pipe_that_cannot_be_opened_again);
 	tcase_add_test(tcase, escape_cuts_between_characters);
 	tcase_add_test(tcase, message_ids);
 	tcase_add_test(tcase, rate_of_one_uid);

@@ -2,6 +2,7 @@
 /* What arrives at a service manager, which is a socket of the test. */
 #include "daemon/notify.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,45 @@ START_TEST(reloading_has_its_time)
 }
 END_TEST
 
+/* A manager that does not read: nothing waits, and what must not be lost comes later. */
+START_TEST(a_full_queue_holds_nobody_up)
+{
+	int n = 0;
+
+	ck_assert(!notify_pending());
+	while (notify_watchdog() == 1)
+		ck_assert_int_lt(++n, 100000);
+	ck_assert_int_eq(notify_status("a"), -EAGAIN);
+	ck_assert_int_eq(notify_ready("b %d", 1), -EAGAIN);
+	ck_assert_int_eq(notify_reloading(), -EAGAIN);
+	ck_assert_int_eq(notify_stopping(), -EAGAIN);
+	ck_assert(notify_pending());
+	ck_assert_int_eq(notify_flush(true), -EAGAIN);
+	for (int i = 0; i < n; i++)
+		ck_assert_str_eq(listen_once(), "WATCHDOG=1");
+	ck_assert_int_eq(notify_flush(true), 1);
+	ck_assert_str_eq(listen_once(), "READY=1\nWATCHDOG=1\nSTATUS=b 1");
+	ck_assert(!notify_pending());
+	ck_assert_int_eq(notify_flush(true), 0);
+	ck_assert_int_lt(recv(manager, heard, sizeof(heard), MSG_DONTWAIT), 0);
+}
+END_TEST
+
+/* A ping that comes late says no more than one that comes in time. */
+START_TEST(a_late_ping_does_not_lie)
+{
+	int n = 0;
+
+	while (notify_watchdog() == 1)
+		n++;
+	ck_assert_int_eq(notify_flush(false), 0);
+	ck_assert(!notify_pending());
+	while (n--)
+		listen_once();
+	ck_assert_int_eq(notify_flush(true), 0);
+}
+END_TEST
+
 START_TEST(without_a_manager)
 {
 	unsetenv("NOTIFY_SOCKET");
@@ -105,6 +145,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, states);
 	tcase_add_test(tcase, reloading_has_its_time);
+	tcase_add_test(tcase, a_full_queue_holds_nobody_up);
+	tcase_add_test(tcase, a_late_ping_does_not_lie);
 	tcase_add_test(tcase, without_a_manager);
 	tcase_add_test(tcase, watchdog_period);
 	return run_case("notify", tcase);

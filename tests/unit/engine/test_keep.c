@@ -20,7 +20,6 @@
 #define N_BLOCKS 64
 #define CHUNK    16 /* blocks that get huge pages together: 16 MiB */
 
-static struct fdstore_entry entries[2];
 static struct fdstore store;
 static struct engine_keep keep;
 static struct block_pool pool;
@@ -41,9 +40,13 @@ static void come_back(void)
 {
 	static const char *const names[2] = {FDSTORE_POOL, FDSTORE_IMAGE};
 
-	store = (struct fdstore){.max = 10, .entries = entries};
+	/* fdstore_push() may make it longer. */
+	free(store.entries);
+	store = (struct fdstore){.max = 10,
+				 .entries = calloc(10, sizeof(*store.entries))};
+	ck_assert_ptr_nonnull(store.entries);
 	for (int i = 0; i < 2 && files[i] >= 0; i++) {
-		struct fdstore_entry *e = &entries[store.n_entries++];
+		struct fdstore_entry *e = &store.entries[store.n_entries++];
 
 		e->fd = fcntl(files[i], F_DUPFD_CLOEXEC, 0);
 		snprintf(e->name, sizeof(e->name), "%s", names[i]);
