@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ipc/utf8.h"
+
 /* Appends what fits; the sizes in the header make everything fit. */
 struct line {
 	char *buf;
@@ -78,37 +80,13 @@ size_t log_escape(char *dst, size_t size, const char *src, size_t len)
 	return cutter.len;
 }
 
-/* Return: bytes of the well-formed character at @s, 0 if there is none or it is a control
- * character (U+0080 to U+009F). Source: Unicode 15, table 3-7. */
-static size_t utf8_len(const unsigned char *s, size_t len)
+/* Bytes of the character at @s, 0 if there is none that may be shown: controls are not. */
+static size_t shown_len(const char *s, size_t len)
 {
-	unsigned char low = 0x80, high = 0xbf;
-	size_t n;
+	uint32_t code;
+	int n = utf8_next(s, len, &code);
 
-	if (s[0] >= 0xc2 && s[0] <= 0xdf)
-		n = 2;
-	else if (s[0] >= 0xe0 && s[0] <= 0xef)
-		n = 3;
-	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-		n = 4;
-	else
-		return 0;
-	if (n > len)
-		return 0;
-	if (s[0] == 0xc2 || s[0] == 0xe0)
-		low = 0xa0;
-	else if (s[0] == 0xf0)
-		low = 0x90;
-	else if (s[0] == 0xed)
-		high = 0x9f;
-	else if (s[0] == 0xf4)
-		high = 0x8f;
-	if (s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < n; i++)
-		if (s[i] < 0x80 || s[i] > 0xbf)
-			return 0;
-	return n;
+	return n > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f) ? (size_t)n : 0;
 }
 
 size_t log_clean(char *dst, size_t size, const char *src, size_t len)
@@ -118,9 +96,7 @@ size_t log_clean(char *dst, size_t size, const char *src, size_t len)
 	size_t n;
 
 	for (size_t i = 0; i < len && fits; i += n) {
-		n = is_printable(src[i])
-			    ? 1
-			    : utf8_len((const unsigned char *)src + i, len - i);
+		n = shown_len(src + i, len - i);
 		if (n) {
 			fits = cutter_add(&cutter, src + i, n);
 		} else {

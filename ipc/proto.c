@@ -7,55 +7,7 @@
 #include "ipc/abi_assert.h"
 #include "ipc/base.h"
 #include "ipc/status.h"
-
-/* Bytes of the UTF-8 character at the start of @s, 0 if it is none. */
-static size_t utf8_char_len(const uint8_t *s, size_t len)
-{
-	uint32_t min, cp;
-	size_t n, i;
-
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] >= 0xc2 && s[0] <= 0xdf) {
-		n = 2;
-		min = 0x80;
-		cp = s[0] & 0x1f;
-	} else if (s[0] >= 0xe0 && s[0] <= 0xef) {
-		n = 3;
-		min = 0x800;
-		cp = s[0] & 0x0f;
-	} else if (s[0] >= 0xf0 && s[0] <= 0xf4) {
-		n = 4;
-		min = 0x10000;
-		cp = s[0] & 0x07;
-	} else {
-		return 0;
-	}
-	if (n > len)
-		return 0;
-	for (i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		cp = cp << 6 | (s[i] & 0x3f);
-	}
-	if (cp < min || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff))
-		return 0;
-	return n;
-}
-
-size_t utf8_valid_len(const void *s, size_t len)
-{
-	const uint8_t *p = s;
-	size_t i = 0, n;
-
-	while (i < len) {
-		n = utf8_char_len(p + i, len - i);
-		if (n == 0)
-			break;
-		i += n;
-	}
-	return i;
-}
+#include "ipc/utf8.h"
 
 /* C0, DEL, and C1 (two bytes in UTF-8), which some terminals obey. @s is valid UTF-8. */
 static bool is_control(const uint8_t *s)

@@ -97,7 +97,4 @@ void proto_error_init(struct kvd_msg_error *msg, uint16_t type, uint32_t tag, in
  */
 void proto_set_string(char *dst, size_t size, const char *src);
 
-/* Length of the valid UTF-8 at the start of @s: @len if all of it is. */
-size_t utf8_valid_len(const void *s, size_t len);
-
 #endif

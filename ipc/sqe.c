@@ -7,7 +7,7 @@
 
 #include "ipc/abi_assert.h"
 #include "ipc/base.h"
-#include "ipc/proto.h"
+#include "ipc/utf8.h"
 
 #define KIND(k) (1u << (k))
 

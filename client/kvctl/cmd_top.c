@@ -13,6 +13,7 @@
 #include "client/kvctl/table.h"
 #include "client/kvctl/top_rows.h"
 #include "client/kvctl/utf8.h"
+#include "ipc/utf8.h"
 
 #define MODEL_WIDTH 14
 
@@ -66,7 +67,7 @@ static int shortened(const char *name, size_t size)
 	size_t len = strnlen(name, size), at = 0;
 
 	for (unsigned i = 0; at < len && i < MODEL_WIDTH; i++) {
-		size_t n = utf8_sequence_len(name + at, len - at);
+		size_t n = utf8_char_len(name + at, len - at);
 
 		at += n ? n : 1;
 	}

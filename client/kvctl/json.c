@@ -6,14 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "client/kvctl/utf8.h"
+#include "ipc/utf8.h"
 
 static void put_string(FILE *f, const char *str, size_t len)
 {
 	putc('"', f);
 	for (size_t i = 0; i < len;) {
 		unsigned char c = (unsigned char)str[i];
-		size_t n = utf8_sequence_len(str + i, len - i);
+		size_t n = utf8_char_len(str + i, len - i);
 
 		if (n == 0) {
 			fputs("\\ufffd", f);

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/kvctl/utf8.h"
+#include "ipc/utf8.h"
 
 #define TO_OTHER_SCREEN "\033[?1049h\033[?25l"
 #define BACK            "\033[?25h\033[?1049l"
@@ -94,7 +94,7 @@ static size_t cut(const char *line, size_t len, unsigned columns)
 	size_t at = 0;
 
 	while (at < len && columns--) {
-		size_t n = utf8_sequence_len(line + at, len - at);
+		size_t n = utf8_char_len(line + at, len - at);
 
 		at += n ? n : 1;
 	}

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/kvctl/utf8.h"
+#include "ipc/utf8.h"
 
 /* Characters, near enough to columns for names and numbers. */
 static size_t shown_width(const char *str)
@@ -16,7 +17,7 @@ static size_t shown_width(const char *str)
 	size_t width = 0, len = strlen(str);
 
 	for (size_t i = 0; i < len; width++) {
-		size_t n = utf8_sequence_len(str + i, len - i);
+		size_t n = utf8_char_len(str + i, len - i);
 
 		i += n ? n : 1;
 	}

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/model/tokenizer-internal.h"
-#include "daemon/model/utf8.h"
+#include "ipc/utf8.h"
 
 /* Ids are int32_t and a symbol must stay below BPE_NONE with all merges added. */
 #define MAX_TOKENS (1u << 22)

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "daemon/model/tokenizer-internal.h"
-#include "daemon/model/utf8.h"
 #include "ipc/base.h"
+#include "ipc/utf8.h"
 
 int token_list_add(struct token_list *list, int32_t id)
 {
@@ -214,7 +214,7 @@ static int encode_plain(struct encoding *enc, const uint8_t *s, size_t len)
 	int r;
 
 	while (pos < len) {
-		n = utf8_valid_prefix(s + pos, len - pos);
+		n = utf8_valid_len(s + pos, len - pos);
 		if (n) {
 			r = pretokenize(enc->tok->pre, s + pos, n, encode_piece, enc);
 			if (r)

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/model/utf8.h"
 #include "ipc/sqe.h"
+#include "ipc/utf8.h"
 
 int emit_init(struct emit *emit, const struct sqe_span *stops, unsigned n_stops)
 {

@@ -12,6 +12,7 @@
 #include "daemon/model/text.h"
 #include "ipc/proto.h"
 #include "ipc/sqe.h"
+#include "ipc/utf8.h"
 
 static int32_t input_ids(const struct model_text *model, const void *data, uint32_t len,
 			 struct token_list *list, uint64_t *ret_detail)

@@ -12,6 +12,7 @@
 #include "ipc/proto.h"
 #include "ipc/ring.h"
 #include "ipc/sqe.h"
+#include "ipc/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -15,7 +15,7 @@ root = sys.argv[1]
 SHELL = ["daemon/config.h", "daemon/fdstore.h", "daemon/host_limits.h", "daemon/listener.h",
          "daemon/log.h", "daemon/loop.h", "daemon/msgid.h"]
 TABLE = [
-    ("client/kvctl/", ["client/kvctl/", "<kvclient.h>", "<kvd/"]),
+    ("client/kvctl/", ["client/kvctl/", "ipc/utf8.h", "<kvclient.h>", "<kvd/"]),
     ("client/examples/", ["<kvclient.h>", "<kvd/"]),
     ("client/", ["client/", "ipc/", "<kvclient.h>", "<kvd/"]),
     ("ipc/include/", ["<kvd/"]),
@@ -24,7 +24,7 @@ TABLE = [
     ("daemon/cache/", ["daemon/cache/", "kernels/format.h", "kernels/backend.h"]),
     ("daemon/sched/", ["daemon/sched/", "daemon/cache/"]),
     ("daemon/model/", ["daemon/model/", "daemon/cache/", "daemon/sched/plan.h", "kernels/",
-                       "ipc/base.h"]),
+                       "ipc/base.h", "ipc/utf8.h"]),
     ("daemon/engine/", ["daemon/engine/", "daemon/cache/", "daemon/sched/", "daemon/model/",
                         *SHELL, "ipc/", "kernels/", "<kvd/"]),
     ("daemon/serve/", ["daemon/serve/", "daemon/engine/engine.h", "daemon/engine/worker.h",

@@ -12,6 +12,7 @@
 #include "ipc/proto.h"
 #include "ipc/sqe.h"
 #include "ipc/status.h"
+#include "ipc/utf8.h"
 #include "tests/unit/suite.h"
 
 static struct kvd_msg_hello hello_ok(void)

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "daemon/model/tokenizer.h"
-#include "daemon/model/utf8.h"
 #include "tests/unit/model/gguf-image.h"
 #include "tests/unit/suite.h"
 
@@ -198,43 +197,6 @@ START_TEST(refuses_by_name)
 }
 END_TEST
 
-START_TEST(strict_utf8)
-{
-	static const struct {
-		const char *s;
-		int n;
-	} cases[] = {
-		{"A", 1},
-		{"\xc3\xa9", 2},
-		{"\xe2\x82\xac", 3},
-		{"\xf0\x9f\x98\x80", 4},
-		{"\xc0\x80", 0},
-		{"\xc1\xbf", 0},
-		{"\xe0\x9f\xbf", 0},
-		{"\xed\xa0\x80", 0},
-		{"\xf0\x8f\xbf\xbf", 0},
-		{"\xf4\x90\x80\x80", 0},
-		{"\xf5\x80\x80\x80", 0},
-		{"\x80", 0},
-		{"\xe2\x82", -1},
-		{"\xf0\x9f\x98", -1},
-		{"\xc3", -1},
-		{"\xc3"
-		 "A",
-		 0},
-		{"\xf4\x8f\xbf\xbf", 4},
-		{"\xed\x9f\xbf", 3},
-	};
-	uint32_t code;
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		ck_assert_int_eq(
-			utf8_next((const uint8_t *)cases[i].s, strlen(cases[i].s), &code),
-			cases[i].n);
-	ck_assert_uint_eq(utf8_valid_prefix((const uint8_t *)"a\xc3\xa9\xc3", 4), 3);
-}
-END_TEST
-
 int main(void)
 {
 	TCase *tc = tcase_create("tokenizer");
@@ -244,6 +206,5 @@ int main(void)
 	tcase_add_test(tc, marks_of_turns_are_control);
 	tcase_add_test(tc, bytes_that_are_no_text);
 	tcase_add_test(tc, refuses_by_name);
-	tcase_add_test(tc, strict_utf8);
 	return run_case("tokenizer", tc);
 }
