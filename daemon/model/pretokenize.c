@@ -12,13 +12,19 @@
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT  (64u << 10) /* KiB, for where the JIT is not allowed */
 
+/* Unicode's White_Space, for a class. PCRE2's own \s has U+180E in it, which has been a
+ * format character since Unicode 6.3. */
+#define SPACE "\\p{Z}\\t-\\r\\x{85}"
+
 /* Source: the GPT-2 paper's tokenizer, and the tokenizer.json files of the families. */
 #define DIGIT_PATTERN "\\p{N}"
 #define GPT2_PATTERN                                                                     \
-	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+"        \
+	"|[" SPACE "]+(?![^" SPACE "])"
 #define LLAMA3_PATTERN(digits)                                                           \
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits             \
-	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)"
+	"| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+"                    \
+	"|[" SPACE "]+(?![^" SPACE "])"
 
 static const struct family {
 	const char *name;
