@@ -150,6 +150,12 @@ static inline bool evict_contains(const struct evict *evict, uint32_t id)
 	return evict->links[id].prev != id;
 }
 
+/* Whether a later request has found the block. */
+static inline bool evict_is_frequent(const struct evict *evict, uint32_t id)
+{
+	return evict->blocks[id].list == EVICT_OFTEN;
+}
+
 static inline void evict_insert(struct evict *evict, uint32_t id)
 {
 	evict->policy->insert(evict, id);

@@ -418,6 +418,12 @@ uint32_t prefix_save(struct prefix_index *index, size_t max_bytes);
  */
 uint32_t prefix_drop(struct prefix_index *index, uint32_t id);
 
+/* Rows of an indexed block that others may read. */
+static inline uint32_t prefix_n_rows(const struct prefix_index *index, uint32_t id)
+{
+	return index->nodes[id].n_rows;
+}
+
 /* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);
 

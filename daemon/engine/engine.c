@@ -88,7 +88,7 @@ static void engine_save(struct loop_defer *save)
 {
 	struct engine *engine = container_of(save, struct engine, save);
 
-	if (engine_keep_save(&engine->keep, &engine->index))
+	if (engine_keep_save(&engine->keep, &engine->cache))
 		loop_defer(engine->loop, &engine->save, engine_save);
 }
 
@@ -230,7 +230,7 @@ void engine_set_quota(struct engine *engine, uint32_t uid,
 
 uint64_t engine_evicted_blocks(const struct engine *engine)
 {
-	return engine->have_index ? engine->index.counters.evicted_blocks : 0;
+	return engine->cache.index.counters.evicted_blocks;
 }
 
 void engine_pause(struct engine *engine, uint32_t seq_id, bool paused)
@@ -254,6 +254,7 @@ bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns
 
 void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 {
+	struct cache_stats cache;
 	struct sched_stats s;
 
 	engine_model_stats(engine, stats);
@@ -264,105 +265,16 @@ void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->requests_waiting = s.waiting;
 	stats->tokens_prompt = s.counters.prompt_tokens;
 	stats->tokens_generated = s.counters.generated_tokens;
-	stats->blocks_total = engine->pool.n_blocks;
-	stats->blocks_free = engine->pool.n_free;
-	/* The report counts a cached block that an administrator pinned as active. */
-	stats->blocks_cached = engine->pool.n_cached - engine->pool.n_cached_pinned;
-	stats->blocks_active = engine->pool.n_active + engine->pool.n_cached_pinned;
-	stats->blocks_pinned = engine->pool.n_pinned;
-	stats->queried_tokens = engine->index.counters.queried_tokens;
-	stats->hit_tokens = engine->index.counters.hit_tokens;
-	stats->shared_hit_tokens = engine->index.counters.shared_hit_tokens;
-	stats->evicted_blocks = engine_evicted_blocks(engine);
-}
-
-uint64_t engine_prefix_id(const struct engine *engine, uint32_t block)
-{
-	return (uint64_t)block_pool_get(&engine->pool, block)->generation << 32 | block;
-}
-
-bool engine_prefix_block(const struct engine *engine, uint64_t id, uint32_t *ret_block)
-{
-	uint32_t block = (uint32_t)id;
-
-	if (!engine->have_index || block >= engine->pool.n_blocks ||
-	    !block_pool_get(&engine->pool, block)->indexed ||
-	    engine_prefix_id(engine, block) != id)
-		return false;
-	*ret_block = block;
-	return true;
-}
-
-int32_t engine_prefix_find(struct engine *engine, const struct request_desc *desc,
-			   uint64_t *ret_id)
-{
-	uint32_t n, bt = engine->index.block_tokens, block = BLOCK_NONE;
-	struct prefix_chain chain = {
-		.domain = desc->domain,
-		.reads_public = desc->reads_public,
-	};
-	int32_t found = 0;
-
-	*ret_id = 0;
-	if (!engine->have_index || desc->n_tokens < bt)
-		return 0;
-	chain.cap_keys = desc->n_tokens / bt;
-	chain.keys = calloc(chain.cap_keys, sizeof(*chain.keys));
-	if (!chain.keys)
-		return -ENOMEM;
-	if (prefix_key_root(&engine->index.keyer, desc->domain, NULL, 0, desc->salt,
-			    desc->salt_len, &chain.root) < 0)
-		found = -ENOMEM;
-	for (n = 0; !found && n < chain.cap_keys; n++) {
-		uint32_t next =
-			prefix_find(&engine->index, &chain, desc->tokens, n, block);
-
-		if (next == BLOCK_NONE)
-			break;
-		block = next;
-	}
-	if (block != BLOCK_NONE) {
-		*ret_id = engine_prefix_id(engine, block);
-		found = (int32_t)(n * bt);
-	}
-	free(chain.keys);
-	return found;
-}
-
-static void report_flush(const struct engine *engine, const struct prefix_flush_result *r,
-			 struct kvd_flush_counts *ret_counts)
-{
-	*ret_counts = (struct kvd_flush_counts){
-		.flushed_blocks = r->flushed,
-		.flushed_bytes = r->flushed * engine->info.block_bytes,
-		.kept_pinned = r->kept_pinned,
-		.kept_active = r->kept_active,
-		.remaining = r->remaining,
-	};
-}
-
-void engine_flush(struct engine *engine, bool all, uint32_t domain,
-		  struct kvd_flush_counts *ret_counts)
-{
-	struct prefix_flush_result r = {0};
-
-	*ret_counts = (struct kvd_flush_counts){0};
-	if (!engine->have_index)
-		return;
-	if (all)
-		prefix_flush_all(&engine->index, &r);
-	else
-		prefix_flush(&engine->index, domain, &r);
-	report_flush(engine, &r, ret_counts);
-}
-
-void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
-			 struct kvd_flush_counts *ret_counts)
-{
-	struct prefix_flush_result r;
-
-	prefix_flush_chain(&engine->index, block, tree, &r);
-	report_flush(engine, &r, ret_counts);
+	cache_stats(&engine->cache, &cache);
+	stats->blocks_total = cache.n_blocks;
+	stats->blocks_free = cache.n_free;
+	stats->blocks_cached = cache.n_cached;
+	stats->blocks_active = cache.n_active;
+	stats->blocks_pinned = cache.n_pinned;
+	stats->queried_tokens = cache.counters.queried_tokens;
+	stats->hit_tokens = cache.counters.hit_tokens;
+	stats->shared_hit_tokens = cache.counters.shared_hit_tokens;
+	stats->evicted_blocks = cache.counters.evicted_blocks;
 }
 
 int engine_init(struct engine *engine, const struct engine_setup *setup, char *error,

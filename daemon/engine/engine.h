@@ -23,8 +23,7 @@
 
 #include <kvd/proto_admin.h>
 
-#include "daemon/cache/block.h"
-#include "daemon/cache/prefix.h"
+#include "daemon/cache/cache.h"
 #include "daemon/engine/engine_keep.h"
 #include "daemon/engine/worker.h"
 #include "daemon/log.h"
@@ -60,6 +59,7 @@ struct engine_setup {
 
 /**
  * struct engine - see above
+ * @cache:  not open without a model
  * @model:  what engine_model.c loaded; NULL without a model
  * @info:   what WELCOME says of it
  * @text:   tokenizer and chat template of the model
@@ -74,8 +74,7 @@ struct engine {
 	struct model_text text;
 	engine_event_fn event;
 	void *event_ctx;
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct engine_keep keep;
 	struct fdstore *fdstore;
 	struct sched *sched;
@@ -87,7 +86,7 @@ struct engine {
 	struct loop_defer kick;
 	struct loop_defer save;
 	struct loop_timer deadline;
-	bool have_pool, have_index, have_plan, have_result;
+	bool have_plan, have_result;
 	struct log_last step_failed; /* no error when the last step was well */
 	struct log_last logits_failed;
 	struct log_last deadline_failed;
@@ -165,29 +164,5 @@ bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns
 
 /* The cache's and the scheduler's part of the statistics. */
 void engine_stats(const struct engine *engine, struct kvd_stats *stats);
-
-/**
- * engine_prefix_find() - the longest cached prefix of a prompt
- * @desc: tokens, domain and salt
- * @ret_id: engine_prefix_id() of its last block, 0 for none
- *
- * Return: its tokens, or -ENOMEM.
- */
-int32_t engine_prefix_find(struct engine *engine, const struct request_desc *desc,
-			   uint64_t *ret_id);
-
-/* How clients name the prefix that ends at a block: one life of the block. */
-uint64_t engine_prefix_id(const struct engine *engine, uint32_t block);
-
-/* The other way round. Return: false if it has gone. */
-bool engine_prefix_block(const struct engine *engine, uint64_t id, uint32_t *ret_block);
-
-/* Flush one domain, or all. */
-void engine_flush(struct engine *engine, bool all, uint32_t domain,
-		  struct kvd_flush_counts *ret_counts);
-
-/* prefix_flush_chain(). */
-void engine_flush_prefix(struct engine *engine, uint32_t block, bool tree,
-			 struct kvd_flush_counts *ret_counts);
 
 #endif

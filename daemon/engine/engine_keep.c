@@ -132,8 +132,8 @@ static int push(struct engine_keep *keep)
 }
 
 /* Return: 0 or -errno, with no file open. */
-static int make_anew(struct engine_keep *keep, const struct image_model *model,
-		     uint64_t pool_size, const struct image_file *file)
+static int create_files(struct engine_keep *keep, const struct image_model *model,
+			uint64_t pool_size, const struct image_file *file)
 {
 	size_t image_size = image_bytes(model);
 	int r;
@@ -203,7 +203,7 @@ void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
 	keep->pool_fd = keep->image_fd = -1;
 	if (!keep->store || !fdstore_is_there(keep->store))
 		return;
-	r = make_anew(keep, model, pool_size, file);
+	r = create_files(keep, model, pool_size, file);
 	if (!r)
 		return;
 	keep->generation = 0;
@@ -235,7 +235,7 @@ static bool block_is_used(const struct block_pool *pool, uint32_t id)
 	return b->state != BLOCK_FREE || b->generation > b->kept;
 }
 
-int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
+int engine_keep_restore(struct engine_keep *keep, struct cache *cache,
 			const struct image_model *model, const void *blocks)
 {
 	struct prefix_restored result;
@@ -243,23 +243,20 @@ int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
 
 	if (!keep->map)
 		return 0;
-	r = image_init(&keep->image, keep->map, model, blocks);
-	if (r)
-		return r;
 	r = pool_pages_init(&keep->pages);
 	if (r)
 		return r;
 	if (!keep->warm) {
-		index->image = &keep->image;
-		keep->settled = true;
-		return 0;
+		r = cache_keep(cache, keep->map, model, blocks);
+		keep->settled = !r;
+		return r;
 	}
-	r = prefix_restore(index, &keep->image, &result);
+	r = cache_restore(cache, keep->map, model, blocks, &result);
 	if (r)
 		return r;
 	keep->settled = true;
 	for (uint32_t id = model->n_blocks; id-- > 0 && !keep->came_back_end;)
-		if (block_is_used(index->pool, id))
+		if (block_is_used(&cache->pool, id))
 			keep->came_back_end = (id + 1) * model->block_bytes;
 	log_event(
 		LOG_NOTICE, LOG_FIELDS(.message_id = MSGID_WARM_START),
@@ -278,13 +275,13 @@ void engine_keep_succeed(struct engine_keep *keep)
 		image_succeed(keep->map);
 }
 
-static bool chunk_is_used(const struct engine_keep *keep, const struct block_pool *pool,
-			  size_t from, size_t end)
+static bool chunk_is_used(const struct cache *cache, size_t from, size_t end)
 {
-	size_t bytes = keep->image.block_bytes;
+	size_t bytes = cache->block_bytes;
 
-	for (size_t id = from / bytes; id < pool->n_blocks && id * bytes < end; id++)
-		if (block_is_used(pool, (uint32_t)id))
+	for (size_t id = from / bytes; id < cache->pool.n_blocks && id * bytes < end;
+	     id++)
+		if (block_is_used(&cache->pool, (uint32_t)id))
 			return true;
 	return false;
 }
@@ -292,9 +289,9 @@ static bool chunk_is_used(const struct engine_keep *keep, const struct block_poo
 /* Huge pages for the next chunk of the pool, if it has come into use: blocks are first taken
  * in the order of their ids. Of those before the last that came back, what is free is taken
  * next. */
-static void spread_huge_pages(struct engine_keep *keep, const struct block_pool *pool)
+static void spread_huge_pages(struct engine_keep *keep, const struct cache *cache)
 {
-	size_t whole = keep->image.n_blocks * keep->image.block_bytes / POOL_PAGES_HUGE *
+	size_t whole = cache->pool.n_blocks * cache->block_bytes / POOL_PAGES_HUGE *
 		       POOL_PAGES_HUGE;
 	size_t from, end;
 
@@ -304,39 +301,36 @@ static void spread_huge_pages(struct engine_keep *keep, const struct block_pool 
 	end = from + POOL_PAGES_CHUNK;
 	if (end > whole)
 		end = whole;
-	if (from < end &&
-	    (from < keep->came_back_end || chunk_is_used(keep, pool, from, end)))
-		pool_pages_start(&keep->pages, keep->image.blocks + from, end - from);
+	if (from < end && (from < keep->came_back_end || chunk_is_used(cache, from, end)))
+		pool_pages_start(&keep->pages, cache->image.blocks + from, end - from);
 }
 
-bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index)
+bool engine_keep_save(struct engine_keep *keep, struct cache *cache)
 {
-	if (!index->image)
+	if (!cache->index.image)
 		return false;
-	if (keep->image.n_lost != keep->n_lost) {
+	if (cache->image.n_lost != keep->n_lost) {
 		log_event(
 			LOG_WARNING, LOG_FIELDS(.message_id = MSGID_BLOCKS_DAMAGED),
 			"%llu blocks that came back were not as they had been left; they "
 			"were dropped, %llu in all with what followed them",
-			(unsigned long long)keep->image.n_bad,
-			(unsigned long long)keep->image.n_lost);
-		keep->n_lost = keep->image.n_lost;
+			(unsigned long long)cache->image.n_bad,
+			(unsigned long long)cache->image.n_lost);
+		keep->n_lost = cache->image.n_lost;
 	}
-	spread_huge_pages(keep, index->pool);
-	return prefix_save(index, SAVE_BYTES) > 0;
+	spread_huge_pages(keep, cache);
+	return cache_save(cache, SAVE_BYTES) > 0;
 }
 
-void engine_keep_close(struct engine_keep *keep, struct prefix_index *index)
+void engine_keep_close(struct engine_keep *keep, struct cache *cache)
 {
 	if (!keep->store)
 		return;
 	pool_pages_deinit(&keep->pages);
-	if (index && index->image)
-		(void)prefix_save(index, SIZE_MAX);
+	(void)cache_save(cache, SIZE_MAX);
 	/* an end in good order is no crash; but who failed to take it back will again */
 	if (keep->settled)
 		engine_keep_succeed(keep);
-	image_deinit(&keep->image);
 	forget(keep);
 	keep->store = NULL;
 }

@@ -28,8 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/cache/image.h"
-#include "daemon/cache/prefix.h"
+#include "daemon/cache/cache.h"
 #include "daemon/engine/pool_pages.h"
 #include "daemon/fdstore.h"
 
@@ -52,7 +51,6 @@ struct engine_keep {
 	void *map;
 	size_t map_bytes;
 	int map_error;
-	struct image image;
 	bool warm;
 	bool settled;
 	uint64_t generation;
@@ -93,13 +91,13 @@ void engine_keep_discard(struct fdstore *store);
 
 /**
  * engine_keep_restore() - take over what the image says
- * @index: empty; writes to the image from now on
+ * @cache: empty; writes to the image from now on
  * @blocks: the pool's bytes
  *
  * Return: 0, -ENOMEM, or -EAGAIN (no thread): the start fails, and the third of them drops what
  * was kept.
  */
-int engine_keep_restore(struct engine_keep *keep, struct prefix_index *index,
+int engine_keep_restore(struct engine_keep *keep, struct cache *cache,
 			const struct image_model *model, const void *blocks);
 
 /* The daemon serves: a crash from now on is not the image's doing. */
@@ -112,9 +110,9 @@ void engine_keep_succeed(struct engine_keep *keep);
  *
  * Return: whether there is more to write.
  */
-bool engine_keep_save(struct engine_keep *keep, struct prefix_index *index);
+bool engine_keep_save(struct engine_keep *keep, struct cache *cache);
 
-/* Idempotent. @index: NULL, or all that was published is written down first. */
-void engine_keep_close(struct engine_keep *keep, struct prefix_index *index);
+/* Idempotent. All that was published is written down first. */
+void engine_keep_close(struct engine_keep *keep, struct cache *cache);
 
 #endif

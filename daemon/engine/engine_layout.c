@@ -30,8 +30,9 @@ void engine_layout_name(const struct kv_layout *layout, char *ret_text, size_t s
 		snprintf(ret_text, size, "k=%s,v=%s", k, v);
 }
 
-static int make(const struct config *config, const struct model *model, enum kv_format k,
-		enum kv_format v, struct kv_layout *ret_layout, char *error, size_t size)
+static int layout_of(const struct config *config, const struct model *model,
+		     enum kv_format k, enum kv_format v, struct kv_layout *ret_layout,
+		     char *error, size_t size)
 {
 	const struct model_params *p = &model->params;
 	int r;
@@ -55,17 +56,17 @@ static enum kv_format without_int4(enum kv_format format)
 	return format == KV_FORMAT_INT4 ? KV_FORMAT_INT8 : format;
 }
 
-/* The model does not bear it: as [cache] kv_quality_check says. */
-static int too_far(const struct config *config, const struct model *model,
-		   const struct quality *q, struct kv_layout *layout, char *error,
-		   size_t size)
+/* It costs this model too much quality: as [cache] kv_quality_check says. */
+static int reject_format(const struct config *config, const struct model *model,
+			 const struct quality *q, struct kv_layout *layout, char *error,
+			 size_t size)
 {
 	char name[32], better[32];
 	struct kv_layout other;
 	int r;
 
-	r = make(config, model, without_int4(layout->k_format),
-		 without_int4(layout->v_format), &other, error, size);
+	r = layout_of(config, model, without_int4(layout->k_format),
+		      without_int4(layout->v_format), &other, error, size);
 	if (r)
 		return r;
 	engine_layout_name(layout, name, sizeof(name));
@@ -102,9 +103,9 @@ int engine_layout(const struct config *config, const struct model *model,
 	char name[32];
 	int r;
 
-	r = make(config, model, (enum kv_format)config->cache.kv_cache_dtype.k,
-		 (enum kv_format)config->cache.kv_cache_dtype.v, ret_layout, error,
-		 error_size);
+	r = layout_of(config, model, (enum kv_format)config->cache.kv_cache_dtype.k,
+		      (enum kv_format)config->cache.kv_cache_dtype.v, ret_layout, error,
+		      error_size);
 	/* the other formats leave no model known to suffer */
 	if (r || !kv_layout_needs_tail(ret_layout) ||
 	    config->cache.kv_quality_check == CONFIG_QUALITY_OFF)
@@ -119,7 +120,7 @@ int engine_layout(const struct config *config, const struct model *model,
 	}
 	/* not a number is too far as well */
 	if (!(q.kl <= QUALITY_MAX_KL))
-		return too_far(config, model, &q, ret_layout, error, error_size);
+		return reject_format(config, model, &q, ret_layout, error, error_size);
 	engine_layout_name(ret_layout, name, sizeof(name));
 	log_event(
 		LOG_INFO, LOG_FIELDS(.message_id = MSGID_MODEL_LOADED),

@@ -97,8 +97,8 @@ static int open_text(struct engine *engine, struct engine_model *m,
 }
 
 /* Who holds which block; the memory is the backend's and comes later. */
-static int open_blocks(struct engine *engine, struct engine_model *m, char *error,
-		       size_t size)
+static int choose_blocks(const struct engine *engine, struct engine_model *m, char *error,
+			 size_t size)
 {
 	const struct config *config = engine->config;
 	uint64_t n_blocks;
@@ -121,56 +121,49 @@ static int open_blocks(struct engine *engine, struct engine_model *m, char *erro
 	/* one for each sequence that may run, as the scheduler hands them out */
 	if (kv_layout_needs_tail(&m->layout))
 		m->n_tails = config->scheduler.max_num_seqs;
-	r = block_pool_init(&engine->pool, m->n_blocks, &evict_adaptive);
-	if (r)
-		return fail(error, size, r, "cannot make the block pool");
-	engine->have_pool = true;
 	return 0;
 }
 
-/* Everything besides tokens that makes the bytes of a block differ. */
-static int open_index(struct engine *engine, struct engine_model *m, char *error,
-		      size_t size)
+/* Everything besides tokens that makes the bytes of a block differ. @rope_text: its memory. */
+static struct prefix_model identify(const struct engine_model *m, char *rope_text,
+				    size_t size)
 {
 	const struct kv_rope_params *rope = &m->model.params.rope;
-	char rope_text[96];
-	struct prefix_model model = {
+	struct prefix_model identity = {
 		.k_format = kv_format_name(m->layout.k_format),
 		.v_format = kv_format_name(m->layout.v_format),
 		.backend = m->device.props.variant,
 		.rope = rope_text,
 		.block_tokens = m->layout.block_tokens,
 	};
-	int r;
 
 	/* The frequencies' divisors are part of the file and so of the fingerprint. */
-	snprintf(rope_text, sizeof(rope_text), "%d:%u:%a:%a", (int)rope->mode,
-		 rope->rope_dims, (double)rope->freq_base, (double)rope->freq_scale);
-	memcpy(model.fingerprint, m->model.fingerprint, sizeof(model.fingerprint));
-	r = prefix_init(&engine->index, &engine->pool, &model, 256);
-	if (r)
-		return fail(error, size, r, "cannot make the prefix index");
-	engine->have_index = true;
-	return 0;
+	snprintf(rope_text, size, "%d:%u:%a:%a", (int)rope->mode, rope->rope_dims,
+		 (double)rope->freq_base, (double)rope->freq_scale);
+	memcpy(identity.fingerprint, m->model.fingerprint, sizeof(identity.fingerprint));
+	return identity;
 }
 
-/* The memory of the blocks, and what a former daemon left in it. */
-static int open_pool(struct engine *engine, struct engine_model *m, char *error,
-		     size_t size)
+/* The cache, the memory of its blocks, and what a former daemon left in it. */
+static int open_cache(struct engine *engine, struct engine_model *m, char *error,
+		      size_t size)
 {
-	struct image_model model = {
-		.base = engine->index.keyer.base,
-		.k_format = kv_format_name(m->layout.k_format),
-		.v_format = kv_format_name(m->layout.v_format),
-		.backend = m->device.props.variant,
+	char rope_text[96];
+	const struct prefix_model identity = identify(m, rope_text, sizeof(rope_text));
+	const struct cache_config config = {
+		.identity = &identity,
 		.block_bytes = m->layout.block_bytes,
 		.n_blocks = m->n_blocks,
-		.block_tokens = m->layout.block_tokens,
+		.evict = &evict_adaptive,
 	};
+	struct image_model image;
 	int r;
 
-	memcpy(model.fingerprint, m->model.fingerprint, sizeof(model.fingerprint));
-	engine_keep_open(&engine->keep, &model, m->file_known ? &m->file : NULL);
+	r = cache_init(&engine->cache, &config);
+	if (r)
+		return fail(error, size, r, "cannot make the cache");
+	image = cache_image_model(&engine->cache, &identity);
+	engine_keep_open(&engine->keep, &image, m->file_known ? &m->file : NULL);
 	r = m->device.backend->pool_open(m->device.dev, &m->layout, m->n_blocks,
 					 m->n_tails, engine->keep.pool_fd, 0, &m->pool);
 	if (r)
@@ -180,7 +173,7 @@ static int open_pool(struct engine *engine, struct engine_model *m, char *error,
 					 "each of [scheduler] max_num_seqs"
 				       : "cannot get the memory of [cache] "
 					 "kv_cache_memory");
-	r = engine_keep_restore(&engine->keep, &engine->index, &model,
+	r = engine_keep_restore(&engine->keep, &engine->cache, &image,
 				m->device.backend->pool_base(m->pool));
 	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
 }
@@ -220,7 +213,7 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 	     m->tokenizer && id < (int32_t)tokenizer_n_tokens(m->tokenizer); id++)
 		if (tokenizer_is_eog(m->tokenizer, id) && sc.n_eos < SCHED_MAX_EOS)
 			sc.eos[sc.n_eos++] = id;
-	r = sched_new(&sc, &engine->pool, &engine->index, &engine->sched);
+	r = sched_new(&sc, &engine->cache, &engine->sched);
 	if (r == -EINVAL) {
 		snprintf(error, size,
 			 "no sequence runs with a context of %u tokens, [scheduler] "
@@ -355,11 +348,9 @@ static int load_parts(struct engine *engine, struct engine_model *m,
 		r = -EINVAL;
 	}
 	if (!r)
-		r = open_blocks(engine, m, error, size);
+		r = choose_blocks(engine, m, error, size);
 	if (!r)
-		r = open_index(engine, m, error, size);
-	if (!r)
-		r = open_pool(engine, m, error, size);
+		r = open_cache(engine, m, error, size);
 	if (r)
 		return r;
 	name_model(engine, gguf);
@@ -420,12 +411,8 @@ void engine_model_unload(struct engine *engine)
 		return;
 	sched_free(engine->sched);
 	engine->sched = NULL;
-	engine_keep_close(&engine->keep, engine->have_index ? &engine->index : NULL);
-	if (engine->have_index)
-		prefix_deinit(&engine->index);
-	if (engine->have_pool)
-		block_pool_deinit(&engine->pool);
-	engine->have_index = engine->have_pool = false;
+	engine_keep_close(&engine->keep, &engine->cache);
+	cache_deinit(&engine->cache);
 	runner_deinit(&m->runner);
 	if (m->pool)
 		m->device.backend->pool_close(m->pool);

@@ -7,7 +7,7 @@
 /* Whether others may copy rows of block @i of @r, and all of those are computed. */
 static bool rows_offered(const struct sched *sched, const struct request *r, uint32_t i)
 {
-	uint32_t n_rows = sched->index->nodes[r->table.ids[i]].n_rows;
+	uint32_t n_rows = prefix_n_rows(sched->index, r->table.ids[i]);
 
 	return n_rows < sched->config.block_tokens &&
 	       (uint64_t)i * sched->config.block_tokens + n_rows <= r->n_computed;

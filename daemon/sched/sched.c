@@ -51,8 +51,8 @@ static int sched_set_caps(struct sched *sched)
 	return 0;
 }
 
-int sched_new(const struct sched_config *config, struct block_pool *pool,
-	      struct prefix_index *index, struct sched **ret_sched)
+int sched_new(const struct sched_config *config, struct cache *cache,
+	      struct sched **ret_sched)
 {
 	struct sched *s;
 
@@ -61,15 +61,14 @@ int sched_new(const struct sched_config *config, struct block_pool *pool,
 	    config->max_num_batched_tokens > INT32_MAX / 4 || config->max_model_len < 2 ||
 	    config->max_model_len > INT32_MAX || config->n_eos > SCHED_MAX_EOS ||
 	    config->max_waiting > SCHED_MAX_SLOTS - config->max_num_seqs ||
-	    !config->block_tokens || config->block_tokens != index->block_tokens ||
-	    index->pool != pool)
+	    !config->block_tokens || config->block_tokens != cache->index.block_tokens)
 		return -EINVAL;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->config = *config;
-	s->pool = pool;
-	s->index = index;
+	s->pool = &cache->pool;
+	s->index = &cache->index;
 	if (sched_set_caps(s) < 0) {
 		free(s);
 		return -EINVAL;

@@ -68,7 +68,7 @@
 #ifndef KVD_SCHED_SCHED_H
 #define KVD_SCHED_SCHED_H
 
-#include "daemon/cache/prefix.h"
+#include "daemon/cache/cache.h"
 #include "daemon/sched/plan.h"
 #include "daemon/sched/request.h"
 
@@ -209,14 +209,13 @@ struct sched;
 /**
  * sched_new() - an empty scheduler
  * @config: copied
- * @pool: blocks; outlives the scheduler, which is its only user
- * @index: over the same pool and with the same block_tokens
+ * @cache: with the same block_tokens; outlives the scheduler, which alone takes its blocks
  * @ret_sched: the scheduler
  *
  * Return: 0, -EINVAL, -ENOMEM.
  */
-int sched_new(const struct sched_config *config, struct block_pool *pool,
-	      struct prefix_index *index, struct sched **ret_sched);
+int sched_new(const struct sched_config *config, struct cache *cache,
+	      struct sched **ret_sched);
 
 /* Drops every request without events. No plan may be in flight on a worker. */
 void sched_free(struct sched *sched);

@@ -258,67 +258,6 @@ static void control_clients(struct session *session, const struct proto_request 
 	free(msg);
 }
 
-/* By its name, or by the first digits of its fingerprint. */
-static bool control_is_model(const struct engine *engine, const char *text)
-{
-	char digits[2 * sizeof(engine->info.fingerprint) + 1];
-	size_t len = strlen(text);
-
-	if (!engine->model)
-		return false;
-	if (strcmp(text, engine->info.name) == 0)
-		return true;
-	for (size_t i = 0; i < sizeof(engine->info.fingerprint); i++)
-		snprintf(digits + 2 * i, 3, "%02x", engine->info.fingerprint[i]);
-	return len >= KVD_MODEL_DIGITS && len < sizeof(digits) &&
-	       strncmp(text, digits, len) == 0;
-}
-
-static void control_flush(struct session *session, const struct proto_request *request)
-{
-	const struct kvd_msg_flush *ask = &request->u.flush;
-	struct engine *engine = session->sessions->engine;
-	struct kvd_msg_flush_reply msg = {0};
-	uint32_t domain = session->user->domain;
-	bool all = session->admin && !ask->domain[0];
-	char text[KVD_TEXT_MAX];
-
-	if (ask->domain[0] &&
-	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
-		session_reply_error(session, &request->hdr, -EINVAL, 0,
-				    "no such domain; it is written uid:NUMBER, or is the "
-				    "NAME of a [domain NAME], or public");
-		return;
-	}
-	if (!session->admin && domain != session->user->domain) {
-		session_reply_error(
-			session, &request->hdr, -EPERM, 0,
-			"only an administrator may flush the domain of others");
-		return;
-	}
-	if (ask->model[0] && !control_is_model(engine, ask->model)) {
-		snprintf(text, sizeof(text),
-			 engine->model ? "no such model is loaded; the one that is "
-					 "served is called %s"
-				       : "no model is loaded%s",
-			 engine->info.name);
-		session_reply_error(session, &request->hdr, -ENOENT, 0, text);
-		return;
-	}
-	engine_flush(engine, all, domain, &msg.counts);
-	log_event(LOG_INFO,
-		  LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
-			     .uid = session->cred.uid, .has_uid = true),
-		  "cache flushed: %llu blocks freed, %llu in use, %llu pinned",
-		  (unsigned long long)msg.counts.flushed_blocks,
-		  (unsigned long long)msg.counts.kept_active,
-		  (unsigned long long)msg.counts.kept_pinned);
-	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
-						  .blocks = msg.counts.flushed_blocks});
-	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
-}
-
 static void control_monitor(struct session *session, const struct proto_request *request)
 {
 	struct monitor *monitor = &session->sessions->monitor;

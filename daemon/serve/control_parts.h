@@ -12,6 +12,7 @@ struct session;
 
 void control_drain(struct session *session, const struct proto_request *request);
 void control_quota(struct session *session, const struct proto_request *request);
+void control_flush(struct session *session, const struct proto_request *request);
 void control_prefix(struct session *session, const struct proto_request *request);
 void control_cache_list(struct session *session, const struct proto_request *request);
 

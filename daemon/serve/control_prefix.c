@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages about prefixes: what the cache holds, pinning, flushing one. See control_parts.h. */
+/* Messages about the cache: what it holds, pinning, flushing. See control_parts.h. */
 #include "daemon/serve/control_parts.h"
 
 #include <errno.h>
@@ -13,45 +13,39 @@
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
-static bool is_own(const struct session *session, const struct block *block)
+static bool is_own(const struct session *session, uint32_t domain)
 {
-	return session->admin || block->domain == session->user->domain;
+	return session->admin || domain == session->user->domain;
 }
 
-static bool may_see(const struct session *session, const struct block *block)
+static bool may_see(const struct session *session, uint32_t domain)
 {
-	return is_own(session, block) || block->domain == PREFIX_DOMAIN_PUBLIC;
+	return is_own(session, domain) || domain == PREFIX_DOMAIN_PUBLIC;
 }
 
-/* The chain that ends at block @id. */
-static void describe_prefix(const struct sessions *sessions, uint32_t id,
-			    struct kvd_prefix_info *info)
+static void put_prefix(const struct sessions *sessions,
+		       const struct cache_prefix_info *prefix,
+		       struct kvd_prefix_info *info)
 {
-	const struct prefix_index *index = &sessions->engine->index;
-	const struct block *b = block_pool_get(index->pool, id);
-	bool own = index->nodes[id].n_children == 0;
-	uint32_t end = id;
-
 	*info = (struct kvd_prefix_info){
-		.id = engine_prefix_id(sessions->engine, id),
-		.readers = b->refs,
-		.pins = b->pins,
-		.often = index->pool->evict.blocks[id].list == EVICT_OFTEN,
+		.id = prefix->id,
+		.tokens = prefix->tokens,
+		.own_blocks = prefix->own_blocks,
+		.readers = prefix->readers,
+		.pins = prefix->pins,
+		.often = prefix->frequent,
 	};
-	users_print_domain(&sessions->users, b->domain, info->domain,
+	users_print_domain(&sessions->users, prefix->domain, info->domain,
 			   sizeof(info->domain));
-	for (; id != BLOCK_NONE; id = index->nodes[id].parent) {
-		info->tokens += index->nodes[id].n_rows;
-		own &= index->nodes[id].n_children < 2 &&
-		       (id == end || !index->nodes[id].held);
-		info->own_blocks += own;
-	}
 }
 
 void control_cache_list(struct session *session, const struct proto_request *request)
 {
-	const struct engine *engine = session->sessions->engine;
-	uint64_t id = request->u.cache_list.after;
+	const struct cache *cache = &session->sessions->engine->cache;
+	const struct cache_view view = {.all = session->admin,
+					.domain = session->user->domain};
+	uint64_t cursor = request->u.cache_list.after, at = cursor;
+	struct cache_prefix_info prefix;
 	struct {
 		struct kvd_msg_cache_list_reply head;
 		struct kvd_prefix_info info[KVD_CLIENTS_PAGE];
@@ -63,20 +57,12 @@ void control_cache_list(struct session *session, const struct proto_request *req
 		return;
 	}
 	msg->head.entry_size = sizeof(msg->info[0]);
-	for (; engine->have_index && id < engine->pool.n_blocks; id++) {
-		const struct block *b = block_pool_get(&engine->pool, (uint32_t)id);
-
-		if (!b->indexed ||
-		    (engine->index.nodes[id].n_children &&
-		     !engine->index.nodes[id].held) ||
-		    !may_see(session, b))
-			continue;
+	for (; cache_list_next(cache, &view, &cursor, &prefix); at = cursor) {
 		if (msg->head.n == KVD_CLIENTS_PAGE) {
-			msg->head.next = id;
+			msg->head.next = at;
 			break;
 		}
-		describe_prefix(session->sessions, (uint32_t)id,
-				&msg->info[msg->head.n++]);
+		put_prefix(session->sessions, &prefix, &msg->info[msg->head.n++]);
 	}
 	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
 	proto_hdr_init(&msg->head.hdr, KVD_MSG_CACHE_LIST_REPLY, len, request->hdr.tag,
@@ -85,10 +71,88 @@ void control_cache_list(struct session *session, const struct proto_request *req
 	free(msg);
 }
 
+static void count_flushed(const struct engine *engine,
+			  const struct prefix_flush_result *result,
+			  struct kvd_flush_counts *ret_counts)
+{
+	*ret_counts = (struct kvd_flush_counts){
+		.flushed_blocks = result->flushed,
+		.flushed_bytes = (uint64_t)result->flushed * engine->cache.block_bytes,
+		.kept_pinned = result->kept_pinned,
+		.kept_active = result->kept_active,
+		.remaining = result->remaining,
+	};
+}
+
+/* By its name, or by the first digits of its fingerprint. */
+static bool is_model(const struct engine *engine, const char *text)
+{
+	char digits[2 * sizeof(engine->info.fingerprint) + 1];
+	size_t len = strlen(text);
+
+	if (!engine->model)
+		return false;
+	if (strcmp(text, engine->info.name) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof(engine->info.fingerprint); i++)
+		snprintf(digits + 2 * i, 3, "%02x", engine->info.fingerprint[i]);
+	return len >= KVD_MODEL_DIGITS && len < sizeof(digits) &&
+	       strncmp(text, digits, len) == 0;
+}
+
+void control_flush(struct session *session, const struct proto_request *request)
+{
+	const struct kvd_msg_flush *ask = &request->u.flush;
+	struct engine *engine = session->sessions->engine;
+	struct kvd_msg_flush_reply msg = {0};
+	struct prefix_flush_result flushed;
+	uint32_t domain = session->user->domain;
+	bool all = session->admin && !ask->domain[0];
+	char text[KVD_TEXT_MAX];
+
+	if (ask->domain[0] &&
+	    !users_parse_domain(&session->sessions->users, ask->domain, &domain)) {
+		session_reply_error(session, &request->hdr, -EINVAL, 0,
+				    "no such domain; it is written uid:NUMBER, or is the "
+				    "NAME of a [domain NAME], or public");
+		return;
+	}
+	if (!session->admin && domain != session->user->domain) {
+		session_reply_error(
+			session, &request->hdr, -EPERM, 0,
+			"only an administrator may flush the domain of others");
+		return;
+	}
+	if (ask->model[0] && !is_model(engine, ask->model)) {
+		snprintf(text, sizeof(text),
+			 engine->model ? "no such model is loaded; the one that is "
+					 "served is called %s"
+				       : "no model is loaded%s",
+			 engine->info.name);
+		session_reply_error(session, &request->hdr, -ENOENT, 0, text);
+		return;
+	}
+	(void)cache_flush(&engine->cache,
+			  &(struct cache_flush_what){.all = all, .domain = domain},
+			  &flushed);
+	count_flushed(engine, &flushed, &msg.counts);
+	log_event(LOG_INFO,
+		  LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
+			     .uid = session->cred.uid, .has_uid = true),
+		  "cache flushed: %llu blocks freed, %llu in use, %llu pinned",
+		  (unsigned long long)msg.counts.flushed_blocks,
+		  (unsigned long long)msg.counts.kept_active,
+		  (unsigned long long)msg.counts.kept_pinned);
+	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
+						  .blocks = msg.counts.flushed_blocks});
+	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
+	session_reply(session, &msg, sizeof(msg), NULL, 0);
+}
+
 /* Pins leave half of the pool to the requests, and what users are sure of. */
 static uint32_t max_pinned(const struct sessions *sessions)
 {
-	uint32_t n_blocks = sessions->engine->pool.n_blocks;
+	uint32_t n_blocks = sessions->engine->cache.pool.n_blocks;
 	uint64_t keep = n_blocks - n_blocks / 2, guaranteed = 0;
 
 	for (const struct user *u = sessions->users.list; u; u = u->next)
@@ -99,37 +163,40 @@ static uint32_t max_pinned(const struct sessions *sessions)
 }
 
 static int pin(struct session *session, const struct proto_request *request,
-	       uint32_t block)
+	       uint64_t *ret_tokens)
 {
 	const struct kvd_msg_prefix *ask = &request->u.prefix;
-	struct engine *engine = session->sessions->engine;
+	struct cache *cache = &session->sessions->engine->cache;
 	uint32_t max = max_pinned(session->sessions);
+	const char *why = NULL;
 	char text[KVD_TEXT_MAX];
+	uint64_t detail = 0;
 	int r;
 
-	if (ask->action == KVD_PREFIX_UNPIN) {
-		r = prefix_release(&engine->index, block);
-		if (r)
-			session_reply_error(session, &request->hdr, r, 0,
-					    r == -ENOENT ? "this prefix is not pinned"
-							 : NULL);
-		return r;
-	}
-	r = prefix_hold(&engine->index, block, ask->flags & KVD_PREFIX_PUBLIC, max);
-	if (r == -EDQUOT) {
+	if (ask->action == KVD_PREFIX_UNPIN)
+		r = cache_unpin(cache, ask->id, ret_tokens);
+	else
+		r = cache_pin(cache, ask->id, ask->flags & KVD_PREFIX_PUBLIC, max,
+			      ret_tokens);
+	if (!r)
+		return 0;
+	if (r == -ENOENT) {
+		why = "this prefix is not pinned";
+	} else if (r == -EINVAL) {
+		why = "a prefix of less than one block cannot be pinned";
+	} else if (r == -EDQUOT) {
 		snprintf(text, sizeof(text),
 			 "at most %u blocks may be pinned, and %u are: half of the pool, "
 			 "or what users are guaranteed, is for requests",
-			 max, engine->pool.n_pinned);
-		session_reply_error(session, &request->hdr, KVD_E_QUOTA, max, text);
+			 max, cache->pool.n_pinned);
+		why = text;
+		detail = max;
+		r = KVD_E_QUOTA;
 	} else if (r == -EBUSY) {
-		session_reply_error(
-			session, &request->hdr, r, 0,
-			"the beginning of this prefix is public already, and "
-			"requests read the rest: pin it when they have ended");
-	} else if (r) {
-		session_reply_error(session, &request->hdr, r, 0, NULL);
+		why = "the beginning of this prefix is public already, and requests read "
+		      "the rest: pin it when they have ended";
 	}
+	session_reply_error(session, &request->hdr, r, detail, why);
 	return r;
 }
 
@@ -170,7 +237,8 @@ void control_prefix(struct session *session, const struct proto_request *request
 	struct engine *engine = session->sessions->engine;
 	struct kvd_msg_prefix_reply msg = {0};
 	bool flush = ask->action == KVD_PREFIX_FLUSH;
-	uint32_t block;
+	struct prefix_flush_result flushed;
+	struct cache_prefix_info prefix;
 
 	if (!flush && !session->admin) {
 		session_reply_error(session, &request->hdr, -EPERM, 0,
@@ -178,34 +246,30 @@ void control_prefix(struct session *session, const struct proto_request *request
 		return;
 	}
 	/* others' prefixes are not there, so that nobody can try ids out */
-	if (!engine_prefix_block(engine, ask->id, &block) ||
-	    !may_see(session, block_pool_get(&engine->pool, block))) {
+	if (!cache_describe(&engine->cache, ask->id, &prefix) ||
+	    !may_see(session, prefix.domain)) {
 		session_reply_error(session, &request->hdr, -ENOENT, 0,
 				    "no such prefix, or it is cached no more");
 		return;
 	}
-	if (!is_own(session, block_pool_get(&engine->pool, block))) {
+	if (!is_own(session, prefix.domain)) {
 		session_reply_error(session, &request->hdr, -EPERM, 0,
 				    "only an administrator may flush a public prefix");
 		return;
 	}
-	/* whole blocks only: the last one is still written, and is not kept over a restart */
-	if (!flush && engine->index.nodes[block].n_rows < engine->index.block_tokens)
-		block = engine->index.nodes[block].parent;
-	if (block == BLOCK_NONE) {
-		session_reply_error(session, &request->hdr, -EINVAL, 0,
-				    "a prefix of less than one block cannot be pinned");
-		return;
-	}
-	for (uint32_t id = block; id != BLOCK_NONE; id = engine->index.nodes[id].parent)
-		msg.tokens += engine->index.nodes[id].n_rows;
+	msg.tokens = prefix.tokens;
 	if (flush) {
-		engine_flush_prefix(engine, block, ask->flags & KVD_PREFIX_TREE,
-				    &msg.counts);
+		(void)cache_flush(&engine->cache,
+				  &(struct cache_flush_what){
+					  .id = ask->id,
+					  .tree = ask->flags & KVD_PREFIX_TREE,
+				  },
+				  &flushed);
+		count_flushed(engine, &flushed, &msg.counts);
 		session_event(session,
 			      (struct kvd_event){.kind = KVD_EVENT_FLUSH,
 						 .blocks = msg.counts.flushed_blocks});
-	} else if (pin(session, request, block)) {
+	} else if (pin(session, request, &msg.tokens)) {
 		return;
 	}
 	engine_kick(engine);

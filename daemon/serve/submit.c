@@ -368,6 +368,7 @@ static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 	struct kvd_cqe_usage usage = {0};
 	struct token_list list = {0};
 	struct request_desc desc;
+	struct cache_query query;
 	struct salt salt;
 	int32_t r;
 
@@ -377,7 +378,15 @@ static int32_t submit_find(struct op *op, const struct kvd_sqe *sqe, uint64_t *r
 	if (!r) {
 		describe(op, &list, &desc);
 		describe_salt(op, 0, &salt, &desc);
-		r = engine_prefix_find(op->engine, &desc, &usage.detail);
+		query = (struct cache_query){
+			.tokens = desc.tokens,
+			.n_tokens = desc.n_tokens,
+			.domain = desc.domain,
+			.salt = desc.salt,
+			.salt_len = desc.salt_len,
+			.reads_public = desc.reads_public,
+		};
+		r = cache_lookup(&op->engine->cache, &query, &usage.detail);
 		if (r >= 0) {
 			usage.prompt_tokens = (uint32_t)list.n;
 			usage.cached_tokens = (uint32_t)r;

@@ -63,8 +63,7 @@ static void report(const char *name, double value, const char *unit, const char 
 }
 
 struct bench {
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;
@@ -84,9 +83,15 @@ static void bench_init(struct bench *b, uint32_t n_seqs, uint32_t n_rows,
 	};
 	struct plan_caps caps;
 
-	check(!block_pool_init(&b->pool, n_blocks, &evict_lru), "block_pool_init");
-	check(!prefix_init(&b->index, &b->pool, &model, 256), "prefix_init");
-	check(!sched_new(&config, &b->pool, &b->index, &b->sched), "sched_new");
+	const struct cache_config cache = {
+		.identity = &model,
+		.block_bytes = 64,
+		.n_blocks = n_blocks,
+		.evict = &evict_lru,
+	};
+
+	check(!cache_init(&b->cache, &cache), "cache_init");
+	check(!sched_new(&config, &b->cache, &b->sched), "sched_new");
 	sched_plan_caps(b->sched, &caps);
 	check(!plan_init(&b->plan, &caps), "plan_init");
 	check(!plan_result_init(&b->result, &caps), "plan_result_init");
@@ -97,8 +102,7 @@ static void bench_deinit(struct bench *b)
 	sched_free(b->sched);
 	plan_result_deinit(&b->result);
 	plan_deinit(&b->plan);
-	prefix_deinit(&b->index);
-	block_pool_deinit(&b->pool);
+	cache_deinit(&b->cache);
 }
 
 /* One step with a model that takes no time. Return: ns spent in the scheduler. */

@@ -59,15 +59,20 @@ static void solve(struct sim_request *r)
 
 void sim_open_index(struct sim *sim)
 {
-	ck_assert_int_eq(block_pool_init(&sim->pool, sim->n_blocks, sim->policy), 0);
-	ck_assert_int_eq(prefix_init(&sim->index, &sim->pool, &sim->model, sim->key_bits),
-			 0);
+	const struct cache_config config = {
+		.identity = &sim->model,
+		.block_bytes = sim->bt * sizeof(*sim->mem),
+		.n_blocks = sim->n_blocks,
+		.evict = sim->policy,
+		.key_bits = sim->key_bits,
+	};
+
+	ck_assert_int_eq(cache_init(&sim->cache, &config), 0);
 }
 
 void sim_open_sched(struct sim *sim)
 {
-	ck_assert_int_eq(sched_new(&sim->config, &sim->pool, &sim->index, &sim->sched),
-			 0);
+	ck_assert_int_eq(sched_new(&sim->config, &sim->cache, &sim->sched), 0);
 }
 
 void sim_init(struct sim *sim, const struct sim_kind *kind, uint64_t seed)
@@ -134,8 +139,7 @@ void sim_deinit(struct sim *sim)
 	sched_free(sim->sched);
 	plan_result_deinit(&sim->result);
 	plan_deinit(&sim->plan);
-	prefix_deinit(&sim->index);
-	block_pool_deinit(&sim->pool);
+	cache_deinit(&sim->cache);
 	free(sim->mem);
 	free(sim->tails);
 	free(sim->mem_domain);
@@ -401,7 +405,7 @@ static void sim_wrote(struct sim *sim, const struct plan_entry *e, uint32_t pos)
 static bool is_public(const struct sim *sim, uint32_t id)
 {
 	return sim->have_public &&
-	       block_pool_get(&sim->pool, id)->domain == PREFIX_DOMAIN_PUBLIC;
+	       block_pool_get(&sim->cache.pool, id)->domain == PREFIX_DOMAIN_PUBLIC;
 }
 
 static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
@@ -470,7 +474,7 @@ void sim_run(struct sim *sim, const uint32_t *domains)
 		       &sim->mem[(size_t)c->src * sim->bt], sim->bt * sizeof(*sim->mem));
 		sim->mem_domain[c->dst] =
 			is_public(sim, c->src)
-				? block_pool_get(&sim->pool, c->dst)->domain
+				? block_pool_get(&sim->cache.pool, c->dst)->domain
 				: sim->mem_domain[c->src];
 	}
 	for (uint32_t i = 0; i < plan->n_entries && i < sim->die_after; i++) {

@@ -78,8 +78,7 @@ struct sim {
 	struct sched_quota quota[N_DOMAINS];
 	bool quota_lowered;
 	uint64_t now;
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;

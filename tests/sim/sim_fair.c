@@ -18,8 +18,7 @@
 #define N_USERS 8
 
 struct world {
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;
@@ -52,9 +51,15 @@ static void world_init(struct world *w, uint32_t n_blocks, uint32_t n_seqs)
 	struct plan_caps caps;
 
 	memset(w, 0, sizeof(*w));
-	ck_assert(!block_pool_init(&w->pool, n_blocks, &evict_adaptive));
-	ck_assert(!prefix_init(&w->index, &w->pool, &model, 256));
-	ck_assert(!sched_new(&config, &w->pool, &w->index, &w->sched));
+	const struct cache_config cache = {
+		.identity = &model,
+		.block_bytes = 64,
+		.n_blocks = n_blocks,
+		.evict = &evict_adaptive,
+	};
+
+	ck_assert(!cache_init(&w->cache, &cache));
+	ck_assert(!sched_new(&config, &w->cache, &w->sched));
 	sched_plan_caps(w->sched, &caps);
 	ck_assert(!plan_init(&w->plan, &caps));
 	ck_assert(!plan_result_init(&w->result, &caps));
@@ -65,8 +70,7 @@ static void world_deinit(struct world *w)
 	sched_free(w->sched);
 	plan_result_deinit(&w->result);
 	plan_deinit(&w->plan);
-	prefix_deinit(&w->index);
-	block_pool_deinit(&w->pool);
+	cache_deinit(&w->cache);
 }
 
 /* One step. Return: rows; the events wait to be read. */

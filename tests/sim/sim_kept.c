@@ -20,7 +20,6 @@
 #define HEADER_BYTES 4096
 
 struct kept {
-	struct image image;
 	struct image_model model;
 	void *map;
 	size_t map_bytes;
@@ -41,22 +40,13 @@ static void kept_open(struct sim *sim)
 		return;
 	kept = calloc(1, sizeof(*kept));
 	ck_assert(kept);
-	kept->model = (struct image_model){
-		.base = sim->index.keyer.base,
-		.k_format = "a",
-		.v_format = "b",
-		.backend = "fake",
-		.block_bytes = sim->bt * sizeof(*sim->mem),
-		.n_blocks = sim->n_blocks,
-		.block_tokens = sim->bt,
-	};
+	kept->model = cache_image_model(&sim->cache, &sim->model);
 	kept->map_bytes = image_bytes(&kept->model);
 	kept->map = calloc(1, kept->map_bytes);
 	ck_assert(kept->map);
 	image_format(kept->map, &kept->model, 5);
-	ck_assert_int_eq(image_init(&kept->image, kept->map, &kept->model, sim->mem), 0);
+	ck_assert_int_eq(cache_keep(&sim->cache, kept->map, &kept->model, sim->mem), 0);
 	kept->sound = true;
-	sim->index.image = &kept->image;
 	sim->more = kept;
 	sim->mortal = true;
 }
@@ -67,7 +57,6 @@ static void kept_close(struct sim *sim)
 
 	if (!kept)
 		return;
-	image_deinit(&kept->image);
 	free(kept->map);
 	free(kept);
 }
@@ -88,12 +77,12 @@ static void damage(struct sim *sim, struct kept *kept)
 }
 
 /* Whether a block and all before it have their records, so that it comes back. */
-static bool is_written(const struct sim *sim, const struct kept *kept, uint32_t id)
+static bool is_written(const struct sim *sim, uint32_t id)
 {
-	if (!block_pool_get(&sim->pool, id)->indexed)
+	if (!block_pool_get(&sim->cache.pool, id)->indexed)
 		return false;
-	for (; id != BLOCK_NONE; id = sim->index.nodes[id].parent)
-		if (!image_is_committed(&kept->image, id))
+	for (; id != BLOCK_NONE; id = sim->cache.index.nodes[id].parent)
+		if (!image_is_committed(&sim->cache.image, id))
 			return false;
 	return true;
 }
@@ -113,33 +102,32 @@ static void kept_dies(struct sim *sim, bool in_step)
 		sim->requests[i].id = 0;
 	}
 	sim->n_pinned = 0;
-	totals.lost += kept->image.n_lost;
+	totals.lost += sim->cache.image.n_lost;
 	/* an end in good order writes all down */
 	if (!in_step && !rnd(sim, 3))
-		(void)prefix_save(&sim->index, SIZE_MAX);
+		(void)cache_save(&sim->cache, SIZE_MAX);
 	for (uint32_t i = 0; i < sim->n_blocks; i++) {
-		if (!is_written(sim, kept, i))
+		if (!is_written(sim, i))
 			continue;
 		n_written++;
-		n_held += sim->index.nodes[i].held;
+		n_held += sim->cache.index.nodes[i].held;
 	}
 	sched_clear_events(sim->sched);
 	sched_free(sim->sched);
-	image_deinit(&kept->image);
-	prefix_deinit(&sim->index);
-	block_pool_deinit(&sim->pool);
+	cache_deinit(&sim->cache);
 	if (!rnd(sim, 6))
 		damage(sim, kept);
 
 	sim_open_index(sim);
 	ck_assert_int_eq(image_check(kept->map, kept->map_bytes, &kept->model), 0);
-	ck_assert_int_eq(image_init(&kept->image, kept->map, &kept->model, sim->mem), 0);
-	ck_assert_int_eq(prefix_restore(&sim->index, &kept->image, &restored), 0);
+	ck_assert_int_eq(
+		cache_restore(&sim->cache, kept->map, &kept->model, sim->mem, &restored),
+		0);
 	sim_open_sched(sim);
 	sim_check(sim, !sched_check(sim->sched));
 	for (uint32_t i = 0; i < sim->n_blocks; i++)
-		n_held_again += block_pool_get(&sim->pool, i)->indexed &&
-				sim->index.nodes[i].held;
+		n_held_again += block_pool_get(&sim->cache.pool, i)->indexed &&
+				sim->cache.index.nodes[i].held;
 	/* different blocks may have one short key, and only one of them comes back */
 	if (kept->sound && sim->key_bits == 256)
 		sim_check(sim, restored.restored == n_written && n_held_again == n_held);
@@ -153,9 +141,9 @@ static void hold(struct sim *sim, uint32_t id)
 	uint32_t max = rnd(sim, 2) ? sim->n_blocks : sim->n_blocks / 2 + 1;
 	int r;
 
-	if (node_is_open(&sim->index, id))
+	if (node_is_open(&sim->cache.index, id))
 		return;
-	r = prefix_hold(&sim->index, id, public, max);
+	r = prefix_hold(&sim->cache.index, id, public, max);
 	sim_check(sim, !r || r == -EDQUOT || (r == -EBUSY && public));
 	totals.busy += r == -EBUSY;
 	if (r)
@@ -169,9 +157,9 @@ static void hold(struct sim *sim, uint32_t id)
 static void release_one(struct sim *sim, uint32_t id)
 {
 	for (uint32_t i = 0; i < sim->n_blocks; i++, id = (id + 1) % sim->n_blocks)
-		if (block_pool_get(&sim->pool, id)->indexed &&
-		    sim->index.nodes[id].held) {
-			sim_check(sim, !prefix_release(&sim->index, id));
+		if (block_pool_get(&sim->cache.pool, id)->indexed &&
+		    sim->cache.index.nodes[id].held) {
+			sim_check(sim, !prefix_release(&sim->cache.index, id));
 			return;
 		}
 }
@@ -179,7 +167,7 @@ static void release_one(struct sim *sim, uint32_t id)
 static void kept_disturb(struct sim *sim)
 {
 	uint32_t id = rnd(sim, sim->n_blocks);
-	bool indexed = block_pool_get(&sim->pool, id)->indexed;
+	bool indexed = block_pool_get(&sim->cache.pool, id)->indexed;
 	struct prefix_flush_result flushed;
 
 	switch (rnd(sim, 40)) {
@@ -196,18 +184,18 @@ static void kept_disturb(struct sim *sim)
 	case 5:
 		if (!indexed)
 			break;
-		prefix_flush_chain(&sim->index, id, rnd(sim, 2), &flushed);
+		prefix_flush_chain(&sim->cache.index, id, rnd(sim, 2), &flushed);
 		sim_check(sim, !flushed.remaining);
 		totals.flushes++;
 		break;
 	case 6:
-		prefix_flush(&sim->index, PREFIX_DOMAIN_PUBLIC, &flushed);
+		prefix_flush(&sim->cache.index, PREFIX_DOMAIN_PUBLIC, &flushed);
 		sim_check(sim, !flushed.remaining);
 		break;
 	case 7:
 	case 8:
 	case 9:
-		(void)prefix_save(&sim->index, rnd(sim, 8) * sim->bt * sizeof(*sim->mem));
+		(void)cache_save(&sim->cache, rnd(sim, 8) * sim->bt * sizeof(*sim->mem));
 		break;
 	}
 }
@@ -215,8 +203,9 @@ static void kept_disturb(struct sim *sim)
 static void kept_settle(struct sim *sim)
 {
 	for (uint32_t i = 0; i < sim->n_blocks; i++)
-		if (block_pool_get(&sim->pool, i)->indexed && sim->index.nodes[i].held)
-			sim_check(sim, !prefix_release(&sim->index, i));
+		if (block_pool_get(&sim->cache.pool, i)->indexed &&
+		    sim->cache.index.nodes[i].held)
+			sim_check(sim, !prefix_release(&sim->cache.index, i));
 }
 
 static void check_totals(uint64_t n, const struct sim_totals *t)

@@ -10,9 +10,9 @@ static void sim_pin(struct sim *sim)
 	uint32_t id = rnd(sim, sim->n_blocks);
 
 	if (sim->n_pinned && rnd(sim, 2)) {
-		prefix_unpin(&sim->index, sim->pinned[--sim->n_pinned]);
-	} else if (sim->n_pinned < 4 && sim->pool.blocks[id].indexed) {
-		prefix_pin(&sim->index, id);
+		prefix_unpin(&sim->cache.index, sim->pinned[--sim->n_pinned]);
+	} else if (sim->n_pinned < 4 && sim->cache.pool.blocks[id].indexed) {
+		prefix_pin(&sim->cache.index, id);
 		sim->pinned[sim->n_pinned++] = id;
 		sim->ever_pinned = true;
 	}
@@ -47,9 +47,10 @@ static void sim_disturb(struct sim *sim, bool arrivals)
 		break;
 	case 5:
 		if (rnd(sim, 2))
-			prefix_flush_all(&sim->index, &flushed);
+			prefix_flush_all(&sim->cache.index, &flushed);
 		else
-			prefix_flush(&sim->index, 1000 + rnd(sim, N_DOMAINS), &flushed);
+			prefix_flush(&sim->cache.index, 1000 + rnd(sim, N_DOMAINS),
+				     &flushed);
 		sim_check(sim, !flushed.remaining);
 		break;
 	case 6:
@@ -134,9 +135,9 @@ static void sim_count(struct sim *sim, struct sim_totals *totals)
 	to = (uint64_t *)&totals->sched;
 	for (size_t i = 0; i < sizeof(stats.counters) / sizeof(*to); i++)
 		to[i] += from[i];
-	from = (const uint64_t *)&sim->index.counters;
+	from = (const uint64_t *)&sim->cache.index.counters;
 	to = (uint64_t *)&totals->prefix;
-	for (size_t i = 0; i < sizeof(sim->index.counters) / sizeof(*to); i++)
+	for (size_t i = 0; i < sizeof(sim->cache.index.counters) / sizeof(*to); i++)
 		to[i] += from[i];
 }
 
@@ -163,19 +164,20 @@ static void sim_seed(const struct sim_kind *kind, uint64_t seed,
 	} while (stats.running + stats.waiting);
 	for (uint32_t i = 0; i < sim.n_requests; i++)
 		sim_check(&sim, sim.requests[i].finished);
-	sim_check(&sim, !sim.pool.n_active);
-	sim_check(&sim, stats.counters.cached_tokens <= sim.index.counters.hit_tokens);
+	sim_check(&sim, !sim.cache.pool.n_active);
 	sim_check(&sim,
-		  sim.index.counters.hit_tokens <= sim.index.counters.queried_tokens);
-	sim_check(&sim,
-		  sim.index.counters.shared_hit_tokens <= sim.index.counters.hit_tokens);
+		  stats.counters.cached_tokens <= sim.cache.index.counters.hit_tokens);
+	sim_check(&sim, sim.cache.index.counters.hit_tokens <=
+				sim.cache.index.counters.queried_tokens);
+	sim_check(&sim, sim.cache.index.counters.shared_hit_tokens <=
+				sim.cache.index.counters.hit_tokens);
 	while (sim.n_pinned)
-		prefix_unpin(&sim.index, sim.pinned[--sim.n_pinned]);
+		prefix_unpin(&sim.cache.index, sim.pinned[--sim.n_pinned]);
 	if (kind->settle)
 		kind->settle(&sim);
-	sim_check(&sim, !sim.pool.n_pinned);
-	prefix_flush_all(&sim.index, &flushed);
-	sim_check(&sim, sim.pool.n_free == sim.n_blocks && !flushed.remaining);
+	sim_check(&sim, !sim.cache.pool.n_pinned);
+	prefix_flush_all(&sim.cache.index, &flushed);
+	sim_check(&sim, sim.cache.pool.n_free == sim.n_blocks && !flushed.remaining);
 	sim_check(&sim, !sched_check(sim.sched));
 	sim_count(&sim, totals);
 	totals->n_row_hits += sim.n_row_hits;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/cache/evict.h"
+#include "daemon/cache/cache.h"
 #include "tests/unit/failing_alloc.h"
 #include "tests/unit/suite.h"
 
@@ -22,8 +22,7 @@
 
 static struct fdstore store;
 static struct engine_keep keep;
-static struct block_pool pool;
-static struct prefix_index index_;
+static struct cache cache;
 static struct image_model model;
 static int files[2]; /* what the manager has: pool, image */
 static void *blocks;
@@ -56,7 +55,8 @@ static void come_back(void)
 /* A daemon up to where the memory of its blocks is there. */
 static void begin(void)
 {
-	const struct prefix_model prefix_model = {
+	const struct prefix_model identity = {
+		.fingerprint = {1, 2, 3},
 		.k_format = "fp16",
 		.v_format = "fp16",
 		.backend = "test",
@@ -66,18 +66,15 @@ static void begin(void)
 
 	uint8_t fingerprint[32];
 
-	ck_assert_int_eq(block_pool_init(&pool, N_BLOCKS, &evict_adaptive), 0);
-	ck_assert_int_eq(prefix_init(&index_, &pool, &prefix_model, 256), 0);
-	model = (struct image_model){
-		.base = index_.keyer.base,
-		.k_format = "fp16",
-		.v_format = "fp16",
-		.backend = "test",
-		.fingerprint = {1, 2, 3},
+	const struct cache_config config = {
+		.identity = &identity,
 		.block_bytes = MIB,
 		.n_blocks = N_BLOCKS,
-		.block_tokens = 16,
+		.evict = &evict_adaptive,
 	};
+
+	ck_assert_int_eq(cache_init(&cache, &config), 0);
+	model = cache_image_model(&cache, &identity);
 	come_back();
 	engine_keep_take(&keep, &store);
 	recalled = engine_keep_recall(&keep, &file, fingerprint);
@@ -98,10 +95,9 @@ static void begin(void)
 
 static void end(void)
 {
-	engine_keep_close(&keep, &index_);
+	engine_keep_close(&keep, &cache);
 	munmap(blocks, N_BLOCKS * MIB);
-	prefix_deinit(&index_);
-	block_pool_deinit(&pool);
+	cache_deinit(&cache);
 }
 
 static void teardown(void)
@@ -112,7 +108,7 @@ static void teardown(void)
 
 static int restore(void)
 {
-	return engine_keep_restore(&keep, &index_, &model, blocks);
+	return engine_keep_restore(&keep, &cache, &model, blocks);
 }
 
 START_TEST(what_cannot_be_taken_back_is_dropped)
@@ -164,7 +160,7 @@ START_TEST(the_fingerprint_is_told_before_the_model_is_there)
 	engine_keep_take(&keep, &store);
 	ck_assert(engine_keep_recall(&keep, &file, fingerprint));
 	ck_assert(!engine_keep_recall(&keep, &other, fingerprint));
-	engine_keep_close(&keep, NULL);
+	engine_keep_close(&keep, &cache);
 	begin();
 	ck_assert(recalled);
 	ck_assert(keep.warm);
@@ -172,7 +168,7 @@ START_TEST(the_fingerprint_is_told_before_the_model_is_there)
 	end();
 	engine_keep_take(&keep, NULL);
 	ck_assert(!engine_keep_recall(&keep, &file, fingerprint));
-	engine_keep_close(&keep, NULL);
+	engine_keep_close(&keep, &cache);
 }
 END_TEST
 
@@ -181,7 +177,7 @@ static uint32_t spread(uint32_t expected)
 {
 	struct pollfd ended = {.fd = keep.pages.worker.event_fd, .events = POLLIN};
 
-	while (engine_keep_save(&keep, &index_) || keep.pages.worker.busy ||
+	while (engine_keep_save(&keep, &cache) || keep.pages.worker.busy ||
 	       keep.pages.n_tries)
 		if (keep.pages.worker.busy)
 			ck_assert_int_eq(poll(&ended, 1, 60000), 1);
@@ -196,7 +192,7 @@ START_TEST(huge_pages_go_on_after_a_restart)
 	ck_assert_int_eq(restore(), 0);
 	ck_assert_uint_eq(spread(0), 0);
 	for (int i = 0; i < CHUNK; i++)
-		ck_assert_int_eq(block_pool_take(&pool, 1000, 0, &id), 0);
+		ck_assert_int_eq(block_pool_take(&cache.pool, 1000, 0, &id), 0);
 	ck_assert_uint_eq(spread(1), 1);
 	end();
 	begin();
@@ -204,9 +200,9 @@ START_TEST(huge_pages_go_on_after_a_restart)
 	ck_assert_int_eq(restore(), 0);
 	/* all of the first chunk came back, and is in its first life */
 	for (uint32_t i = 0; i < CHUNK; i++)
-		block_pool_revive(&pool, i, 1000, 1);
-	block_pool_relist(&pool);
-	ck_assert_int_ge(block_pool_take(&pool, 1000, 0, &id), 0);
+		block_pool_revive(&cache.pool, i, 1000, 1);
+	block_pool_relist(&cache.pool);
+	ck_assert_int_ge(block_pool_take(&cache.pool, 1000, 0, &id), 0);
 	ck_assert_uint_eq(id, CHUNK);
 	ck_assert_uint_eq(spread(2), 2);
 	end();
@@ -218,7 +214,7 @@ START_TEST(huge_pages_pass_over_a_gap)
 	begin();
 	ck_assert_int_eq(restore(), 0);
 	/* had a life and a record, which is damaged; nothing below it had one */
-	image_record(&keep.image, 2 * CHUNK + 3)->life = 1;
+	image_record(&cache.image, 2 * CHUNK + 3)->life = 1;
 	end();
 	begin();
 	ck_assert(keep.warm);

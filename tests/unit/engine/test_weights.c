@@ -131,10 +131,11 @@ START_TEST(a_flipped_weight_finds_nothing)
 	ck_assert_mem_ne(first.info.fingerprint, flipped.info.fingerprint, 32);
 	ck_assert_mem_eq(first.info.fingerprint, again.info.fingerprint, 32);
 
-	publish(&first.index, tokens);
-	ck_assert_uint_eq(n_hits(&first.index, &flipped.index, tokens), 0);
-	ck_assert_uint_eq(n_hits(&first.index, &again.index, tokens), N_BLOCKS);
-	ck_assert_int_eq(prefix_check(&first.index), 0);
+	publish(&first.cache.index, tokens);
+	ck_assert_uint_eq(n_hits(&first.cache.index, &flipped.cache.index, tokens), 0);
+	ck_assert_uint_eq(n_hits(&first.cache.index, &again.cache.index, tokens),
+			  N_BLOCKS);
+	ck_assert_int_eq(prefix_check(&first.cache.index), 0);
 	engine_deinit(&again);
 	engine_deinit(&flipped);
 	engine_deinit(&first);

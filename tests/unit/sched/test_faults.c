@@ -59,8 +59,7 @@ int EVP_DigestFinal_ex(EVP_MD_CTX *ctx, unsigned char *md, unsigned int *len)
 /* --- a world --------------------------------------------------------------------------- */
 
 struct world {
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;
@@ -79,15 +78,19 @@ static int world_open(struct world *w)
 		.enable_prefix_caching = true,
 		.copy_rows = true,
 	};
+	const struct cache_config cache = {
+		.identity = &model,
+		.block_bytes = 64,
+		.n_blocks = 40,
+		.evict = &evict_adaptive,
+	};
 	struct plan_caps caps;
 	int r;
 
 	memset(w, 0, sizeof(*w));
-	r = block_pool_init(&w->pool, 40, &evict_adaptive);
+	r = cache_init(&w->cache, &cache);
 	if (!r)
-		r = prefix_init(&w->index, &w->pool, &model, 256);
-	if (!r)
-		r = sched_new(&config, &w->pool, &w->index, &w->sched);
+		r = sched_new(&config, &w->cache, &w->sched);
 	if (r)
 		return r;
 	sched_plan_caps(w->sched, &caps);
@@ -100,9 +103,7 @@ static void world_close(struct world *w)
 	sched_free(w->sched);
 	plan_result_deinit(&w->result);
 	plan_deinit(&w->plan);
-	if (w->index.pool)
-		prefix_deinit(&w->index);
-	block_pool_deinit(&w->pool);
+	cache_deinit(&w->cache);
 }
 
 static void step(struct world *w)
@@ -149,10 +150,10 @@ static void world_fill(struct world *w)
 	ck_assert_int_eq(add(w, 1, 100, 9, 1, 0, &w->ids[0]), 0);
 	step(w);
 	/* two full ones, and one with the row of the ninth token */
-	ck_assert_uint_eq(w->pool.n_cached, 3);
+	ck_assert_uint_eq(w->cache.pool.n_cached, 3);
 	ck_assert_int_eq(add(w, 2, 300, 9, 1, 0, &w->ids[1]), 0);
 	step(w);
-	prefix_pin(&w->index, w->index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	prefix_pin(&w->cache.index, w->cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
 	ck_assert_int_eq(add(w, 1, 1, 10, 30, 0, &w->ids[2]), 0);
 	step(w);
 	ck_assert_int_eq(add(w, 2, 200, 60, 4, 900, &w->ids[3]), 0);
@@ -231,7 +232,7 @@ START_TEST(requests_without_memory)
 		(void)sched_check(w.sched);
 		fail_after = -1;
 	}
-	prefix_unpin(&w.index, w.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
 	world_close(&w);
 }
 END_TEST
@@ -303,7 +304,7 @@ START_TEST(impossible_settings)
 	do {                                                                             \
 		struct sched_config c = good;                                            \
 		c.field = (value);                                                       \
-		ck_assert_int_eq(sched_new(&c, &w.pool, &w.index, &sched), -EINVAL);     \
+		ck_assert_int_eq(sched_new(&c, &w.cache, &sched), -EINVAL);              \
 	} while (0)
 	BAD(max_num_seqs, 0);
 	BAD(max_num_seqs, 5000);
@@ -318,10 +319,10 @@ START_TEST(impossible_settings)
 #undef BAD
 	ck_assert_int_eq(block_pool_init(&pool, 0, &evict_lru), -EINVAL);
 	ck_assert_int_eq(block_pool_init(&pool, UINT32_MAX, &evict_lru), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.pool, &model, 256), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 256), -EINVAL);
 	model.block_tokens = BT;
-	ck_assert_int_eq(prefix_init(&index, &w.pool, &model, 0), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.pool, &model, 257), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 257), -EINVAL);
 	world_close(&w);
 }
 END_TEST
@@ -338,10 +339,10 @@ END_TEST
 
 static struct block *block_in(struct world *w, enum block_state state, bool pinned)
 {
-	for (uint32_t i = 0; i < w->pool.n_blocks; i++)
-		if (w->pool.blocks[i].state == state &&
-		    (w->pool.blocks[i].pins > 0) == pinned)
-			return &w->pool.blocks[i];
+	for (uint32_t i = 0; i < w->cache.pool.n_blocks; i++)
+		if (w->cache.pool.blocks[i].state == state &&
+		    (w->cache.pool.blocks[i].pins > 0) == pinned)
+			return &w->cache.pool.blocks[i];
 	ck_abort_msg("no such block");
 }
 
@@ -351,7 +352,7 @@ START_TEST(damaged_blocks_are_found)
 	struct world w;
 
 	world_fill(&w);
-#define POOL(field, value) DAMAGE(block_pool_check(&w.pool), field, value)
+#define POOL(field, value) DAMAGE(block_pool_check(&w.cache.pool), field, value)
 	free_b = block_in(&w, BLOCK_FREE, false);
 	active = block_in(&w, BLOCK_ACTIVE, false);
 	cached = block_in(&w, BLOCK_CACHED, false);
@@ -369,15 +370,15 @@ START_TEST(damaged_blocks_are_found)
 	POOL(cached->tainted, true);
 	POOL(cached->pins, 1);
 	POOL(pinned->pins, 0);
-	POOL(w.pool.free_head, w.pool.n_blocks);
-	POOL(w.pool.free_head, (uint32_t)(active - w.pool.blocks));
-	POOL(w.pool.n_free, w.pool.n_free - 1);
-	POOL(w.pool.n_active, w.pool.n_active + 1);
-	POOL(w.pool.n_cached, w.pool.n_cached + 1);
-	POOL(w.pool.n_pinned, 9);
-	POOL(w.pool.n_cached_pinned, 9);
-	POOL(w.pool.evict.n_candidates, 9);
-	prefix_unpin(&w.index, (uint32_t)(pinned - w.pool.blocks));
+	POOL(w.cache.pool.free_head, w.cache.pool.n_blocks);
+	POOL(w.cache.pool.free_head, (uint32_t)(active - w.cache.pool.blocks));
+	POOL(w.cache.pool.n_free, w.cache.pool.n_free - 1);
+	POOL(w.cache.pool.n_active, w.cache.pool.n_active + 1);
+	POOL(w.cache.pool.n_cached, w.cache.pool.n_cached + 1);
+	POOL(w.cache.pool.n_pinned, 9);
+	POOL(w.cache.pool.n_cached_pinned, 9);
+	POOL(w.cache.pool.evict.n_candidates, 9);
+	prefix_unpin(&w.cache.index, (uint32_t)(pinned - w.cache.pool.blocks));
 	world_close(&w);
 }
 END_TEST
@@ -390,19 +391,19 @@ START_TEST(damaged_index_is_found)
 	uint32_t id = 0;
 
 	world_fill(&w);
-	for (uint32_t i = 0; i < w.pool.n_blocks; i++)
-		if (w.pool.blocks[i].indexed && w.pool.blocks[i].refs &&
-		    w.index.nodes[i].parent != BLOCK_NONE) {
-			child = &w.index.nodes[i];
+	for (uint32_t i = 0; i < w.cache.pool.n_blocks; i++)
+		if (w.cache.pool.blocks[i].indexed && w.cache.pool.blocks[i].refs &&
+		    w.cache.index.nodes[i].parent != BLOCK_NONE) {
+			child = &w.cache.index.nodes[i];
 			id = i;
 		}
 	ck_assert_ptr_nonnull(child);
-	b = &w.pool.blocks[id];
-	parent = &w.pool.blocks[child->parent];
-#define INDEX(field, value) DAMAGE(prefix_check(&w.index), field, value)
+	b = &w.cache.pool.blocks[id];
+	parent = &w.cache.pool.blocks[child->parent];
+#define INDEX(field, value) DAMAGE(prefix_check(&w.cache.index), field, value)
 	INDEX(b->indexed, false);
 	INDEX(child->parent, BLOCK_NONE);
-	INDEX(child->parent, w.pool.n_blocks);
+	INDEX(child->parent, w.cache.pool.n_blocks);
 	INDEX(child->links[PREFIX_BY_KEY].prev, 7);
 	INDEX(child->links[PREFIX_BY_HEAD].prev, 7);
 	INDEX(child->key.bytes[0], child->key.bytes[0] ^ 1);
@@ -411,9 +412,9 @@ START_TEST(damaged_index_is_found)
 	INDEX(b->domain, 9);
 	INDEX(b->pins, 1);
 	INDEX(parent->refs, 0);
-	INDEX(w.index.n_nodes, 1);
-	INDEX(w.index.buckets[child->key.bytes[0] & 0], w.pool.n_blocks);
-	prefix_unpin(&w.index, w.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	INDEX(w.cache.index.n_nodes, 1);
+	INDEX(w.cache.index.buckets[child->key.bytes[0] & 0], w.cache.pool.n_blocks);
+	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
 	world_close(&w);
 }
 END_TEST
@@ -431,7 +432,7 @@ START_TEST(damaged_requests_are_found)
 	fork = sched_request(s, w.ids[5]);
 	waiting = sched_request(s, w.ids[6]);
 #define SCHED(field, value) DAMAGE(sched_check(s), field, value)
-	SCHED(decode->table.ids[0], w.pool.n_blocks);
+	SCHED(decode->table.ids[0], w.cache.pool.n_blocks);
 	SCHED(decode->table.ids[0], fork->table.ids[1]);
 	SCHED(decode->chain.domain, 9);
 	SCHED(decode->table.n_published, 0);
@@ -476,8 +477,8 @@ START_TEST(damaged_requests_are_found)
 	SCHED(s->n_users, 1);
 	SCHED(s->n_free_tails, 3);
 	SCHED(s->config.max_num_seqs, 2);
-	SCHED(w.pool.n_free, 1);
-	prefix_unpin(&w.index, w.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	SCHED(w.cache.pool.n_free, 1);
+	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
 	world_close(&w);
 }
 END_TEST
@@ -491,7 +492,8 @@ START_TEST(damaged_plans_are_found)
 	sched_plan(w.sched, 1, p);
 	ck_assert_uint_gt(p->n_copies, 0);
 	ck_assert_uint_gt(p->n_outputs, 0);
-#define PLAN(field, value) DAMAGE(plan_check(p, BT, w.pool.n_blocks, 1000), field, value)
+#define PLAN(field, value)                                                               \
+	DAMAGE(plan_check(p, BT, w.cache.pool.n_blocks, 1000), field, value)
 	PLAN(p->n_rows, p->caps.rows + 1);
 	PLAN(p->n_rows, p->n_rows - 1);
 	PLAN(p->n_entries, p->caps.entries + 1);
@@ -503,9 +505,9 @@ START_TEST(damaged_plans_are_found)
 	PLAN(p->n_zero, p->caps.zeros + 1);
 	PLAN(p->tokens[0], -1);
 	PLAN(p->tokens[0], 1000);
-	PLAN(p->block_ids[0], w.pool.n_blocks);
-	PLAN(p->copies[0].src, w.pool.n_blocks);
-	PLAN(p->copies[0].dst, w.pool.n_blocks);
+	PLAN(p->block_ids[0], w.cache.pool.n_blocks);
+	PLAN(p->copies[0].src, w.cache.pool.n_blocks);
+	PLAN(p->copies[0].dst, w.cache.pool.n_blocks);
 	PLAN(p->positions[0], 99);
 	PLAN(p->entries[0].n_rows, 0);
 	PLAN(p->entries[0].n_rows, 99);
@@ -523,7 +525,7 @@ START_TEST(damaged_plans_are_found)
 	w.result.step = p->step;
 	w.result.n_outputs = p->n_outputs;
 	sched_complete(w.sched, p, &w.result);
-	prefix_unpin(&w.index, w.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
 	world_close(&w);
 }
 END_TEST

@@ -14,8 +14,7 @@
 #define EOS 2
 
 struct fixture {
-	struct block_pool pool;
-	struct prefix_index index;
+	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
 	struct plan_result result;
@@ -41,9 +40,15 @@ static void setup_with(struct fixture *f, uint32_t n_blocks, uint32_t max_seqs,
 	struct plan_caps caps;
 
 	memset(f, 0, sizeof(*f));
-	ck_assert_int_eq(block_pool_init(&f->pool, n_blocks, &evict_lru), 0);
-	ck_assert_int_eq(prefix_init(&f->index, &f->pool, &model, 256), 0);
-	ck_assert_int_eq(sched_new(&config, &f->pool, &f->index, &f->sched), 0);
+	const struct cache_config cache = {
+		.identity = &model,
+		.block_bytes = 64,
+		.n_blocks = n_blocks,
+		.evict = &evict_lru,
+	};
+
+	ck_assert_int_eq(cache_init(&f->cache, &cache), 0);
+	ck_assert_int_eq(sched_new(&config, &f->cache, &f->sched), 0);
 	sched_plan_caps(f->sched, &caps);
 	ck_assert_int_eq(plan_init(&f->plan, &caps), 0);
 	ck_assert_int_eq(plan_result_init(&f->result, &caps), 0);
@@ -66,11 +71,10 @@ static void teardown(struct fixture *f)
 {
 	ck_assert_int_eq(sched_check(f->sched), 0);
 	sched_free(f->sched);
-	ck_assert_uint_eq(f->pool.n_active, 0);
+	ck_assert_uint_eq(f->cache.pool.n_active, 0);
 	plan_result_deinit(&f->result);
 	plan_deinit(&f->plan);
-	prefix_deinit(&f->index);
-	block_pool_deinit(&f->pool);
+	cache_deinit(&f->cache);
 }
 
 /* A GENERATE request of @n tokens that all depend on @text. */
@@ -99,7 +103,7 @@ static uint32_t plan(struct fixture *f, int32_t token)
 {
 	uint32_t n = sched_plan(f->sched, 0, &f->plan);
 
-	ck_assert_int_eq(plan_check(&f->plan, BT, f->pool.n_blocks, 0), 0);
+	ck_assert_int_eq(plan_check(&f->plan, BT, f->cache.pool.n_blocks, 0), 0);
 	plan_result_reset(&f->result);
 	f->result.step = f->plan.step;
 	f->result.n_outputs = f->plan.n_outputs;
@@ -185,7 +189,7 @@ START_TEST(one_prompt_is_computed_once)
 	/* 62 full blocks once; the open one, 8 tokens, by each */
 	ck_assert_uint_eq(stats.counters.computed_rows, 1000 + 15 * 8);
 	ck_assert_uint_eq(stats.counters.cached_tokens, 15 * 992);
-	ck_assert_uint_eq(f.index.counters.shared_hit_tokens, 15 * 992);
+	ck_assert_uint_eq(f.cache.index.counters.shared_hit_tokens, 15 * 992);
 	ck_assert_uint_eq(stats.counters.completed, 16);
 	teardown(&f);
 }
@@ -205,7 +209,7 @@ START_TEST(waiters_go_on_when_the_computing_one_is_cancelled)
 	ck_assert_uint_eq(rows_of(&f, second), 0);
 	sched_cancel(f.sched, first);
 	/* in flight: nothing of it returns before the device is done */
-	ck_assert_uint_eq(f.pool.n_active, 4);
+	ck_assert_uint_eq(f.cache.pool.n_active, 4);
 	complete(&f);
 	ck_assert_uint_eq(last_event(&f)->reason, SCHED_REASON_CANCELLED);
 	sched_clear_events(f.sched);
@@ -452,7 +456,7 @@ START_TEST(paused_one_yields_its_blocks)
 	sched_clear_events(f.sched);
 	sched_pause(f.sched, a, true);
 	ck_assert_uint_eq(plan(&f, 7), 0);
-	ck_assert_uint_eq(f.pool.n_active, 3);
+	ck_assert_uint_eq(f.cache.pool.n_active, 3);
 	d = desc(&f, 50, 2);
 	b = add(&f, &d);
 	ck_assert_uint_eq(plan(&f, 7), 50);
@@ -481,13 +485,14 @@ START_TEST(pins_cannot_hang_a_request)
 	d = desc(&f, 48, 1);
 	add(&f, &d);
 	plan(&f, 7);
-	prefix_check(&f.index);
+	prefix_check(&f.cache.index);
 	complete(&f);
 	sched_clear_events(f.sched);
 	for (uint32_t id = 0; id < 4; id++)
-		if (block_pool_get(&f.pool, id)->indexed && !f.index.nodes[id].n_children)
-			prefix_pin(&f.index, id);
-	ck_assert_uint_eq(f.pool.n_pinned, 3);
+		if (block_pool_get(&f.cache.pool, id)->indexed &&
+		    !f.cache.index.nodes[id].n_children)
+			prefix_pin(&f.cache.index, id);
+	ck_assert_uint_eq(f.cache.pool.n_pinned, 3);
 	d = desc(&f, 30, 2);
 	add(&f, &d);
 	while (plan(&f, 7)) {
@@ -553,13 +558,13 @@ START_TEST(flushed_rows_stay_away)
 	plan(&f, 7);
 	complete(&f);
 	sched_clear_events(f.sched);
-	ck_assert_uint_eq(f.index.n_nodes, 1);
-	prefix_flush_all(&f.index, &flushed);
+	ck_assert_uint_eq(f.cache.index.n_nodes, 1);
+	prefix_flush_all(&f.cache.index, &flushed);
 	ck_assert_uint_eq(flushed.kept_active, 1);
 	while (plan(&f, 7)) {
 		complete(&f);
 		sched_clear_events(f.sched);
-		ck_assert_uint_eq(f.index.n_nodes, 0);
+		ck_assert_uint_eq(f.cache.index.n_nodes, 0);
 	}
 	sched_clear_events(f.sched);
 	teardown(&f);
@@ -609,17 +614,17 @@ START_TEST(a_fork_does_not_bring_flushed_rows_back)
 			complete(&f);
 			sched_clear_events(f.sched);
 			if (when == BEFORE_FORK)
-				prefix_flush_all(&f.index, &flushed);
+				prefix_flush_all(&f.cache.index, &flushed);
 			branch.cookie = 1;
 			ck_assert_int_eq(
 				sched_fork(f.sched, first, 5, &branch, 0, &child, NULL),
 				0);
 			if (when == BEFORE_PLAN)
-				prefix_flush_all(&f.index, &flushed);
+				prefix_flush_all(&f.cache.index, &flushed);
 			plan(&f, 7);
 			ck_assert_uint_eq(f.plan.n_copies, 1);
 			if (when == IN_FLIGHT)
-				prefix_flush_all(&f.index, &flushed);
+				prefix_flush_all(&f.cache.index, &flushed);
 			complete(&f);
 			sched_clear_events(f.sched);
 			run_out(&f);
@@ -648,10 +653,10 @@ START_TEST(copied_rows_are_flushed_with_their_source)
 		ck_assert_uint_eq(plan(&f, 7), 1);
 		ck_assert_uint_eq(f.plan.n_copies, 1);
 		if (flush)
-			prefix_flush_all(&f.index, &flushed);
+			prefix_flush_all(&f.cache.index, &flushed);
 		complete(&f);
 		sched_clear_events(f.sched);
-		ck_assert_uint_eq(f.index.n_nodes, flush ? 0 : 2);
+		ck_assert_uint_eq(f.cache.index.n_nodes, flush ? 0 : 2);
 		run_out(&f);
 		teardown(&f);
 	}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache: a pool of blocks, the index of what they hold, and what of both outlives the
+ * process.
+ *
+ * Owns: the book-keeping of one pool, made from a layout and an identity (that of a model, or of
+ * whatever else fills blocks); not the bytes of the blocks, which belong to the backend. Pure
+ * memory without I/O: the memory of an image is the caller's. Thread: loop.
+ *
+ * The scheduler works on @pool and @index by block.h and prefix.h. Everybody else names prefixes
+ * by id, and asks here: an id is that of the prefix that ends at one block, for as long as it is
+ * cached, also over a warm restart, and is never given again.
+ */
+#ifndef KVD_CACHE_CACHE_H
+#define KVD_CACHE_CACHE_H
+
+#include "daemon/cache/block.h"
+#include "daemon/cache/image.h"
+#include "daemon/cache/prefix.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * struct cache_config - what a cache is made from
+ * @identity: everything besides tokens that makes the bytes of a block differ; borrowed
+ * @block_bytes: size of a block
+ * @n_blocks: how many there are
+ * @evict: order of eviction
+ * @key_bits: 0: whole keys; fewer bits in tests
+ */
+struct cache_config {
+	const struct prefix_model *identity;
+	size_t block_bytes;
+	uint32_t n_blocks;
+	const struct evict_policy *evict;
+	uint32_t key_bits;
+};
+
+/**
+ * struct cache - see above
+ * @block_bytes: 0: not made
+ * @image: where published blocks are written down; used while index.image points here
+ */
+struct cache {
+	struct block_pool pool;
+	struct prefix_index index;
+	struct image image;
+	size_t block_bytes;
+};
+
+/**
+ * struct cache_prefix_info - one prefix, by its end
+ * @id: its name
+ * @tokens: of the whole prefix
+ * @domain: whose it is
+ * @own_blocks: blocks that no other prefix has
+ * @readers: running requests that hold its end
+ * @pins: reasons why it stays
+ * @frequent: a later request has found it
+ */
+struct cache_prefix_info {
+	uint64_t id;
+	uint64_t tokens;
+	uint32_t domain;
+	uint32_t own_blocks;
+	uint32_t readers;
+	uint32_t pins;
+	bool frequent;
+};
+
+/* Who looks: @all, or @domain and what is public. */
+struct cache_view {
+	bool all;
+	uint32_t domain;
+};
+
+/**
+ * struct cache_query - a prompt
+ * @domain, @salt, @salt_len, @reads_public: as of the chain that a request would have
+ */
+struct cache_query {
+	const int32_t *tokens;
+	uint32_t n_tokens;
+	uint32_t domain;
+	const void *salt;
+	size_t salt_len;
+	bool reads_public;
+};
+
+/**
+ * struct cache_stats - now, and since start
+ * @counters: of the index
+ * Others: blocks; a cached block that is pinned counts as active.
+ */
+struct cache_stats {
+	struct prefix_counters counters;
+	uint32_t n_blocks;
+	uint32_t n_free;
+	uint32_t n_cached;
+	uint32_t n_active;
+	uint32_t n_pinned;
+};
+
+/* All blocks free. Return: 0, -EINVAL, -ENOMEM. cache_deinit() is safe after failure. */
+int cache_init(struct cache *cache, const struct cache_config *config);
+
+/* Idempotent, and safe on all zeros. The memory of an image stays as it is. */
+void cache_deinit(struct cache *cache);
+
+static inline bool cache_is_open(const struct cache *cache)
+{
+	return cache->block_bytes > 0;
+}
+
+/* What an image of this cache would say. Strings are those of @identity, as in cache_init(). */
+struct image_model cache_image_model(const struct cache *cache,
+				     const struct prefix_model *identity);
+
+/**
+ * cache_keep() - write down from now on what is published
+ * @map: an image that was formatted; outlives the cache
+ * @blocks: the pool's bytes; likewise
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int cache_keep(struct cache *cache, void *map, const struct image_model *model,
+	       const void *blocks);
+
+/* As cache_keep(), and first takes back what the image, which was checked, says. */
+int cache_restore(struct cache *cache, void *map, const struct image_model *model,
+		  const void *blocks, struct prefix_restored *ret_result);
+
+/* Writes down what was published, @max_bytes of it. Return: blocks that are left. */
+uint32_t cache_save(struct cache *cache, size_t max_bytes);
+
+/**
+ * cache_lookup() - the longest cached prefix of a prompt
+ * @ret_id: its name; 0: none is cached
+ *
+ * Return: its tokens, or -ENOMEM.
+ */
+int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
+		     uint64_t *ret_id);
+
+/* Return: false: there is no such prefix any more. */
+bool cache_describe(const struct cache *cache, uint64_t id,
+		    struct cache_prefix_info *ret_info);
+
+/**
+ * cache_list_next() - the next prefix that nothing follows, or that is pinned
+ * @cursor: 0 at first
+ *
+ * Return: whether there was one.
+ */
+bool cache_list_next(const struct cache *cache, const struct cache_view *view,
+		     uint64_t *cursor, struct cache_prefix_info *ret_info);
+
+/**
+ * cache_pin() - keep a prefix, its whole blocks, until cache_unpin()
+ * @make_public, @max_pinned: as prefix_hold()
+ * @ret_tokens: how many tokens are kept
+ *
+ * Return: 0; -ENOENT: it is cached no more; -EINVAL: it has no whole block; as prefix_hold().
+ */
+int cache_pin(struct cache *cache, uint64_t id, bool make_public, uint32_t max_pinned,
+	      uint64_t *ret_tokens);
+
+/* Return: 0; -ENOENT: it is not pinned, or cached no more; -EINVAL, -ENOMEM. */
+int cache_unpin(struct cache *cache, uint64_t id, uint64_t *ret_tokens);
+
+/* What is to be flushed: @all, else the prefix @id unless that is 0, else @domain. */
+struct cache_flush_what {
+	bool all;
+	bool tree;
+	uint64_t id;
+	uint32_t domain;
+};
+
+/* See prefix_flush() and prefix_flush_chain(). Return: 0; -ENOENT: no such prefix. */
+int cache_flush(struct cache *cache, const struct cache_flush_what *what,
+		struct prefix_flush_result *ret_result);
+
+void cache_stats(const struct cache *cache, struct cache_stats *ret_stats);
+
+#endif
