@@ -72,6 +72,7 @@ struct config_quota {
  * struct config_domain - [domain NAME]: users that share one cache
  * @name: letters, digits, dots, dashes, underscores
  * @users, @groups: names or numbers, separated by commas or blanks
+ * @users_where, @groups_where: "kvd.conf:12", where they were set
  * @quota: of each user in it; @quota_set: bits of the keys that were given, in the order
  *	of the fields; the others are as in [quota]
  */
@@ -79,6 +80,8 @@ struct config_domain {
 	char name[CONFIG_DOMAIN_NAME];
 	char *users;
 	char *groups;
+	char *users_where;
+	char *groups_where;
 	struct config_quota quota;
 	uint32_t quota_set;
 };

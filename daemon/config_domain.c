@@ -37,6 +37,25 @@ static struct config_domain *domain_find(struct config *config, const char *name
 	return NULL;
 }
 
+static void domain_deinit(struct config_domain *domain)
+{
+	free(domain->users);
+	free(domain->groups);
+	free(domain->users_where);
+	free(domain->groups_where);
+}
+
+static int set_string(char **field, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*field);
+	*field = copy;
+	return 0;
+}
+
 static struct config_domain *domain_add(struct config *config, const char *name)
 {
 	struct config_domain *grown, *domain;
@@ -50,9 +69,11 @@ static struct config_domain *domain_add(struct config *config, const char *name)
 	memcpy(domain->name, name, strlen(name));
 	domain->users = strdup("");
 	domain->groups = strdup("");
-	if (!domain->users || !domain->groups) {
-		free(domain->users);
-		free(domain->groups);
+	domain->users_where = strdup("");
+	domain->groups_where = strdup("");
+	if (!domain->users || !domain->groups || !domain->users_where ||
+	    !domain->groups_where) {
+		domain_deinit(domain);
 		return NULL;
 	}
 	config->n_domains++;
@@ -90,7 +111,7 @@ int config_domain_set(struct config *config, const char *where, const char *name
 {
 	struct config_domain *domain;
 	char problem[512];
-	char **list = NULL;
+	char **list = NULL, **list_where = NULL;
 	int r;
 
 	domain = domain_find(config, name);
@@ -103,18 +124,16 @@ int config_domain_set(struct config *config, const char *where, const char *name
 		domain = domain_add(config, name);
 	if (!domain)
 		return -ENOMEM;
-	if (strcmp(key, "users") == 0)
+	if (strcmp(key, "users") == 0) {
 		list = &domain->users;
-	else if (strcmp(key, "groups") == 0)
+		list_where = &domain->users_where;
+	} else if (strcmp(key, "groups") == 0) {
 		list = &domain->groups;
+		list_where = &domain->groups_where;
+	}
 	if (list) {
-		char *copy = strdup(value);
-
-		if (!copy)
-			return -ENOMEM;
-		free(*list);
-		*list = copy;
-		return 0;
+		r = set_string(list, value);
+		return r ? r : set_string(list_where, where);
 	}
 	for (uint32_t i = 0; i < N_QUOTA_KEYS; i++) {
 		if (strcmp(key, quota_keys[i]) != 0)
@@ -135,10 +154,8 @@ int config_domain_set(struct config *config, const char *where, const char *name
 
 void config_domain_deinit(struct config *config)
 {
-	for (uint32_t i = 0; i < config->n_domains; i++) {
-		free(config->domains[i].users);
-		free(config->domains[i].groups);
-	}
+	for (uint32_t i = 0; i < config->n_domains; i++)
+		domain_deinit(&config->domains[i]);
 	free(config->domains);
 	config->domains = NULL;
 	config->n_domains = 0;

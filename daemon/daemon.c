@@ -337,6 +337,43 @@ static void daemon_drop_strangers(struct daemon *daemon)
 			n);
 }
 
+#define SANDBOX_HIDES                                                                      \
+	"; the sandbox of kvd.service hides /home, /root, /srv, /mnt, /media and more, "   \
+	"see kvd(8): put it below /var/lib/kvd/models, or permit its folder by a drop-in " \
+	"with BindReadOnlyPaths="
+
+/* Whether a file cannot be opened for a reason that its rights may not show. */
+static bool is_hidden(const char *path)
+{
+	return *path && sandbox_expected() != SANDBOX_NONE && access(path, R_OK) < 0 &&
+	       (errno == EACCES || errno == ENOENT);
+}
+
+static void warn_of_name(struct config_report *report, const char *text)
+{
+	(void)report;
+	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s", text);
+}
+
+/* A name that is not there now, of a user who was deleted or of a directory that comes late,
+ * is no reason to serve nobody. Return: 0; DAEMON_BAD_CONFIG; -errno. */
+static int daemon_find_users(struct daemon *daemon)
+{
+	struct config_report report = {.fn = warn_of_name};
+	int r = users_init(&daemon->sessions.users, daemon->config, &report);
+
+	if (r < 0)
+		log_errno(LOG_ERR, r, "cannot look up the users of [domain]");
+	else if (r > 0)
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD),
+			  "[domain]: a name cannot be used");
+	else if (report.n_errors)
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD),
+			  "names in [domain] were left out until the next start: their "
+			  "users share with nobody");
+	return r > 0 ? DAEMON_BAD_CONFIG : r;
+}
+
 static int daemon_start(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
@@ -358,6 +395,19 @@ static int daemon_start(struct daemon *daemon)
 	r = daemon_start_loop(daemon);
 	if (r)
 		return r;
+	/* What costs little comes before the model, which may take minutes and the memory that
+	 * a daemon which serves has need of. */
+	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine,
+		      &daemon->fdstore);
+	r = daemon_find_users(daemon);
+	if (r)
+		return r;
+	r = listener_reserve(&daemon->listener, config->daemon.socket);
+	if (r) {
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_START_FAILED), "%s",
+			  daemon->listener.error);
+		return r;
+	}
 	setup = (struct engine_setup){
 		.loop = daemon->loop,
 		.config = config,
@@ -367,19 +417,12 @@ static int daemon_start(struct daemon *daemon)
 	};
 	r = engine_init(&daemon->engine, &setup, error, sizeof(error));
 	if (r) {
-		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_MODEL_BAD), "%s",
-			  *error ? error : strerror(-r));
+		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_MODEL_BAD), "%s%s",
+			  *error ? error : strerror(-r),
+			  is_hidden(config->model.path) ? SANDBOX_HIDES : "");
 		return r;
 	}
 	loop_now_refresh(daemon->loop);
-	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine,
-		      &daemon->fdstore);
-	r = users_init(&daemon->sessions.users, config, error, sizeof(error));
-	if (r) {
-		log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s",
-			  error);
-		return r;
-	}
 	r = sessions_start(&daemon->sessions);
 	if (r) {
 		log_event(LOG_ERR,

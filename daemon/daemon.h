@@ -29,6 +29,9 @@ enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };
  * Return: 0; DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is right after all. */
 typedef int (*daemon_reload_fn)(void *ctx, struct config *fresh);
 
+/* Named condition of daemon_new(): a mistake that another try would meet again. */
+enum { DAEMON_BAD_CONFIG = 1 };
+
 struct daemon {
 	struct config *config;
 	daemon_reload_fn reload;
@@ -53,7 +56,7 @@ struct daemon {
  *
  * Says in the log why it failed, and where limits and sandbox are not as they should be.
  *
- * Return: 0 or -errno.
+ * Return: 0; DAEMON_BAD_CONFIG; -errno.
  */
 int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
 	       void *ctx);

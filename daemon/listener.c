@@ -193,12 +193,12 @@ static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
 	return 0;
 }
 
-int listener_open(struct listener *listener, const char *path)
+int listener_reserve(struct listener *listener, const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int r;
 
-	if (listener->fd >= 0)
+	if (listener->fd >= 0 || listener->lock_fd >= 0)
 		return 0;
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return fail(listener, -ENAMETOOLONG,
@@ -207,27 +207,36 @@ int listener_open(struct listener *listener, const char *path)
 	if (!*path)
 		return fail(listener, -EINVAL, "socket path is empty");
 	strcpy(addr.sun_path, path);
+	listener->path = strdup(path);
+	if (!listener->path)
+		return fail(listener, -ENOMEM, "out of memory");
 	r = lock_take(listener, path);
+	if (r < 0) {
+		/* The lock is another's. */
+		free(listener->path);
+		listener->path = NULL;
+		return r;
+	}
+	r = clear_path(listener, &addr);
+	if (r < 0)
+		listener_deinit(listener);
+	return r;
+}
+
+int listener_open(struct listener *listener, const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int r;
+
+	if (listener->fd >= 0)
+		return 0;
+	r = listener_reserve(listener, path);
 	if (r < 0)
 		return r;
-	r = clear_path(listener, &addr);
-	if (r == 0)
-		r = bind_path(listener, &addr);
-	if (r == 0) {
-		listener->path = strdup(path);
-		if (!listener->path) {
-			(void)unlink(path);
-			r = fail(listener, -ENOMEM, "out of memory");
-		}
-	}
-	if (r < 0) {
-		char *lock = lock_path(path);
-
-		if (lock)
-			(void)unlink(lock);
-		free(lock);
+	strcpy(addr.sun_path, listener->path);
+	r = bind_path(listener, &addr);
+	if (r < 0)
 		listener_deinit(listener);
-	}
 	return r;
 }
 

@@ -54,6 +54,14 @@ void listener_init(struct listener *listener);
 int listener_take(struct listener *listener, const char *name);
 
 /**
+ * listener_reserve() - all that listener_open() does but for the socket itself
+ *
+ * Takes the lock and sees that the name can be used, so that a mistake shows before anything
+ * takes long. Return: as listener_open().
+ */
+int listener_reserve(struct listener *listener, const char *path);
+
+/**
  * listener_open() - get the listening socket
  * @listener: initialised; what listener_take() found stays
  * @path: where to make it if none was handed over; at most 107 bytes; its folder exists

@@ -128,6 +128,12 @@ static int uring_open(struct loop *loop, const char **ret_step)
 	r = ring_register(&uring->ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 	if (r < 0)
 		goto fail;
+	/* A filter may permit the calls above and not this one, which comes while clients are
+	 * served. */
+	*ret_step = "io_uring_enter";
+	r = io_uring_get_events(&uring->ring);
+	if (r < 0 && r != -EINTR && r != -EAGAIN && r != -EBUSY)
+		goto fail;
 	uring->first_dirty = LOOP_NO_SLOT;
 	loop->state = uring;
 	return 0;

@@ -24,6 +24,7 @@
 #include "daemon/msgid.h"
 #include "daemon/planner.h"
 #include "daemon/sandbox.h"
+#include "daemon/user.h"
 #include "ipc/base.h"
 
 /* Longer than StartLimitIntervalSec= divided by StartLimitBurst= in kvd.service. */
@@ -171,6 +172,18 @@ static int load_config(struct config *config, const struct arguments *args)
 				 : 0;
 }
 
+/* What the start does with the names of users and groups, but that each one is a mistake: who
+ * asks is there to mend it. */
+static int check_names(const struct config *config)
+{
+	struct config_report report = {.fn = report_line};
+	struct users users;
+	int r = users_init(&users, config, &report);
+
+	users_deinit(&users);
+	return r < 0 ? r : report.n_errors ? DAEMON_RELOAD_MISTAKES : 0;
+}
+
 static int reload(void *ctx, struct config *fresh)
 {
 	int r;
@@ -231,8 +244,11 @@ static int run(struct config *config, struct arguments *args)
 	int r;
 
 	r = daemon_new(&daemon, config, reload, args);
+	/* daemon_new() has said why. */
+	if (r == DAEMON_BAD_CONFIG)
+		return EX_CONFIG;
 	if (r) {
-		pause_before_retry(); /* daemon_new() has said why */
+		pause_before_retry();
 		return EXIT_FAILURE;
 	}
 	r = daemon_run(daemon);
@@ -245,10 +261,12 @@ static int act(struct config *config, struct arguments *args)
 {
 	int r = load_config(config, args);
 
+	if (!r && (args->check || args->reload))
+		r = check_names(config);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "cannot read the configuration");
 	if (r == DAEMON_RELOAD_MISTAKES)
-		return args->check || args->reload ? EXIT_FAILURE : EX_CONFIG;
+		return EX_CONFIG;
 	if (r) {
 		if (!args->check && !args->reload)
 			pause_before_retry();

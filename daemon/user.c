@@ -14,6 +14,7 @@
 #include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
+#include "daemon/log.h"
 
 /* Groups of a peer that are looked at; the kernel knows no more of one process. */
 #define MAX_GROUPS 65536
@@ -56,11 +57,13 @@ static bool resolve(const char *word, bool group, uint32_t *ret_id)
 	}
 }
 
-/* A list of names to numbers. */
-static int resolve_list(const char *list, bool group, uint32_t **ret_ids, size_t *ret_n,
-			char *error, size_t size)
+/* A list of names to numbers. What cannot be resolved is reported and left out. */
+static int resolve_list(const struct config_domain *domain, bool group,
+			uint32_t **ret_ids, size_t *ret_n, struct config_report *report)
 {
-	char *copy = strdup(list), *at = copy, *word;
+	char *copy = strdup(group ? domain->groups : domain->users), *at = copy, *word;
+	const char *where = group ? domain->groups_where : domain->users_where;
+	char shown[64];
 	int r = copy ? 0 : -ENOMEM;
 
 	while (!r && (word = strsep(&at, ", \t"))) {
@@ -78,53 +81,79 @@ static int resolve_list(const char *list, bool group, uint32_t **ret_ids, size_t
 			++*ret_n;
 			continue;
 		}
-		snprintf(error, size, "no %s '%s'", group ? "group" : "user", word);
-		r = -ENOENT;
+		log_escape(shown, sizeof(shown), word, strlen(word));
+		config_report_error(report, where, "[domain %s]: no %s '%s'",
+				    domain->name, group ? "group" : "user", shown);
 	}
 	free(copy);
 	return r;
 }
 
-int users_init(struct users *users, const struct config *config, char *error, size_t size)
+/* What no later look-up would mend. Return: 0 or USERS_BAD_DOMAIN. */
+static int check_name(const struct users *users, const struct user_domain *d,
+		      struct config_report *report)
 {
-	char why[256] = "out of memory";
-	int r = 0;
+	if (strcmp(d->config->name, USER_DOMAIN_PUBLIC) == 0) {
+		config_report_error(
+			report, NULL,
+			"[domain %s]: this name means what everybody may read; "
+			"choose another",
+			d->config->name);
+		return USERS_BAD_DOMAIN;
+	}
+	for (const struct user_domain *k = users->domains; k < d; k++)
+		if (k->number == d->number) {
+			config_report_error(
+				report, NULL,
+				"[domain %s]: its name cannot be told from that of "
+				"[domain %s]; choose another",
+				d->config->name, k->config->name);
+			return USERS_BAD_DOMAIN;
+		}
+	return 0;
+}
+
+/* A uid that is listed twice belongs to the first of the domains. */
+static void report_twice(const struct users *users, const struct user_domain *d,
+			 struct config_report *report)
+{
+	for (size_t i = 0; i < d->n_uids; i++)
+		for (const struct user_domain *k = users->domains; k < d; k++)
+			for (size_t n = 0; n < k->n_uids; n++)
+				if (k->uids[n] == d->uids[i])
+					config_report_error(
+						report, d->config->users_where,
+						"[domain %s]: uid %u belongs to [domain "
+						"%s] already",
+						d->config->name, (unsigned)d->uids[i],
+						k->config->name);
+}
+
+int users_init(struct users *users, const struct config *config,
+	       struct config_report *report)
+{
+	int r, bad = 0;
 
 	*users = (struct users){.config = config};
 	if (!config->n_domains)
 		return 0;
 	users->domains = calloc(config->n_domains, sizeof(*users->domains));
 	if (!users->domains)
-		r = -ENOMEM;
-	for (uint32_t i = 0; i < config->n_domains && !r; i++) {
+		return -ENOMEM;
+	for (uint32_t i = 0; i < config->n_domains; i++) {
 		struct user_domain *d = &users->domains[users->n_domains++];
 
 		d->config = &config->domains[i];
-		if (strcmp(d->config->name, USER_DOMAIN_PUBLIC) == 0) {
-			snprintf(
-				why, sizeof(why),
-				"this name means what everybody may read; choose another");
-			r = -EEXIST;
-		}
 		d->number = name_number(d->config->name);
+		bad |= check_name(users, d, report);
+		r = resolve_list(d->config, false, &d->uids, &d->n_uids, report);
 		if (!r)
-			r = resolve_list(d->config->users, false, &d->uids, &d->n_uids,
-					 why, sizeof(why));
-		if (!r)
-			r = resolve_list(d->config->groups, true, &d->gids, &d->n_gids,
-					 why, sizeof(why));
-		for (uint32_t k = 0; k < i && !r; k++)
-			if (users->domains[k].number == d->number) {
-				snprintf(why, sizeof(why),
-					 "its name cannot be told from that of [domain "
-					 "%s]; choose another",
-					 users->domains[k].config->name);
-				r = -EEXIST;
-			}
+			r = resolve_list(d->config, true, &d->gids, &d->n_gids, report);
 		if (r)
-			snprintf(error, size, "[domain %s]: %s", d->config->name, why);
+			return r;
+		report_twice(users, d, report);
 	}
-	return r;
+	return bad;
 }
 
 void users_deinit(struct users *users)

@@ -26,6 +26,7 @@
 
 struct config;
 struct config_domain;
+struct config_report;
 
 #define USER_DOMAIN_NAMED UINT32_C(0xffff0000)
 
@@ -71,15 +72,21 @@ struct users {
 	struct user *list; /* by rising uid */
 };
 
+/* Named condition of users_init(). */
+enum { USERS_BAD_DOMAIN = 1 };
+
 /**
  * users_init() - resolve the names in the configuration
- * @error: [size] one line that says what is wrong
+ * @report: gets each name that there is not (now), and each uid that two domains list, with
+ *	the place where it was set; the former are left out, the latter in the first domain
  *
- * Return: 0; -ENOENT: an unknown user or group; -EEXIST: two domains with one number;
- * -ENOMEM. users_deinit() is right after all.
+ * A user that is left out has a domain of its own, which is never less safe.
+ *
+ * Return: 0, also with reports; USERS_BAD_DOMAIN: the name of a domain cannot be used;
+ * -ENOMEM. users_deinit() is safe after each.
  */
-int users_init(struct users *users, const struct config *config, char *error,
-	       size_t size);
+int users_init(struct users *users, const struct config *config,
+	       struct config_report *report);
 void users_deinit(struct users *users);
 
 /**

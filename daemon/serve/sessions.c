@@ -316,7 +316,6 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.users = {.config = config},
 		.monitor = {.engine = engine},
 		.next_id = 1,
-		.started_ns = loop_now(loop),
 	};
 }
 
@@ -324,6 +323,7 @@ int sessions_start(struct sessions *sessions)
 {
 	const struct model_text *text = &sessions->engine->text;
 
+	sessions->started_ns = loop_now(sessions->loop);
 	if (!text->tokenizer)
 		return 0;
 	return encoder_init(&sessions->encoder, sessions->loop, text, submit_encoded);

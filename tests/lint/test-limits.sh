@@ -136,6 +136,11 @@ for what, where, pattern, source, constant in (
 ):
     same(what, (where, number(where, pattern)), (source, number(source, constant)))
 
+# Where models cannot lie.
+hidden = re.search(r"^InaccessiblePaths=(.*)", read(UNIT), re.M).group(1).split()
+for path in [p.lstrip("-") for p in hidden] + ["/home", "/root", "/tmp"]:
+    rule(f"_{path}_" in read(MAN), f"{MAN}: does not say that {UNIT} takes {path} away")
+
 print(f"{seen} limits compared")
 sys.exit(1 if bad else 0)
 PY

@@ -234,7 +234,8 @@ def test_configuration_mistakes():
     with tempfile.TemporaryDirectory() as folder:
         for what, text, needles in CONFIGS:
             refused(what, needles, folder, want=BAD_CONFIG, config=text)
-            refused(what, needles, folder, config=text, args=["--check-config"])
+            refused(what, needles, folder, want=BAD_CONFIG, config=text,
+                    args=["--check-config"])
         refused("no such file", ["missing.conf"], folder, want=BAD_CONFIG,
                 args=["--config", os.path.join(folder, "missing.conf")])
         for option, needle in (("cache.block_sise=16", "block_sise"), ("block_size", "block_size"),
@@ -242,10 +243,63 @@ def test_configuration_mistakes():
             refused(f"-o {option}", [needle], folder, want=BAD_CONFIG, options=[option])
         status, text = start(folder, config="[cache]\nblock_sise = 1\nkv_cache_dtype = x\n",
                              args=["--check-config"])
-        equal(status, 1, "two mistakes")
+        equal(status, BAD_CONFIG, "two mistakes")
         assert "kvd.conf:2" in text and "kvd.conf:3" in text, f"not both are named: {text!r}"
         status, text = start(folder, args=["--check-config"])
         equal(status, 0, f"--check-config of a right file: {text!r}")
+
+
+def test_model_behind_the_sandbox():
+    """In the unit, a file that is not there may be one that the sandbox hides; elsewhere not."""
+    with tempfile.TemporaryDirectory() as folder:
+        for level, hint in (("full", True), ("", False)):
+            status, text = start(folder, model="/mnt/nosuch.gguf",
+                                 env={**os.environ, "KVD_SANDBOX": level})
+            equal(status, 1, text)
+            equal("BindReadOnlyPaths=" in text and "/var/lib/kvd/models" in text, hint, text)
+
+
+NAMES = [
+    ("a user", "users = root nosuch-user\n", ["kvd.conf:2", "no user 'nosuch-user'"]),
+    ("a group", "groups = nosuch-group\n", ["kvd.conf:2", "no group 'nosuch-group'"]),
+    ("a negative number", "users = -1\n", ["kvd.conf:2", "no user '-1'"]),
+    ("a reserved uid", "users = 4294967295\n", ["kvd.conf:2", "4294967295"]),
+    ("a user of two domains", "users = 7\n[domain y]\nusers = 7\n", ["kvd.conf:4", "uid 7"]),
+]
+
+
+def test_names_that_there_are_not():
+    """--check-config and --reload look them up; a start warns and leaves them out."""
+    with tempfile.TemporaryDirectory() as folder:
+        for what, text, needles in NAMES:
+            text = "[domain x]\n" + text
+            for args in (["--check-config"], ["--reload", str(os.getpid())]):
+                refused(what, needles, folder, want=BAD_CONFIG, config=text, args=args)
+            status, said = start(folder, config=text)
+            equal(status, None, f"{what}: it serves: {said!r}")
+            assert all(n in said for n in needles) and "warning" in said, f"{what}: {said!r}"
+        refused("a reserved name", ["[domain public]"], folder, want=BAD_CONFIG,
+                config="[domain public]\nusers = 7\n")
+
+
+def test_cheap_mistakes_come_first():
+    """What can be seen at once is seen before the model is loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "file"), "w", encoding="ascii"):
+            pass
+        for what, path, needle in (
+                ("a missing folder", f"{folder}/no/kvd.sock", "No such file"),
+                ("a file in the way", f"{folder}/file", "is not a socket"),
+                ("a folder that is none", f"{folder}/file/kvd.sock", "Not a directory"),
+        ):
+            status, text = start(folder, options=[f"daemon.socket={path}"])
+            equal(status, 1, f"{what}: {text!r}")
+            assert needle in text and "model" not in text.replace("model.path", ""), text
+        with kvdtest.Daemon({"cache.kv_cache_memory": "16M"}) as d:
+            status, text = start(folder, options=[f"daemon.socket={d.socket}"])
+            equal(status, 1, f"a second daemon: {text!r}")
+            assert f"serves {d.socket}" in text and "ready" not in text, text
+        equal(os.listdir(folder).count("kvd.sock.lock"), 0, "locks left over")
 
 
 if __name__ == "__main__":

@@ -351,6 +351,26 @@ static int child_without_register(int error)
 	return 0;
 }
 
+/* Each call that the ring takes can be refused on its own. */
+static int child_without_enter(int error)
+{
+	const char *step = "";
+
+	deny(SYS_io_uring_enter, error);
+	unsetenv("KVD_IO_BACKEND");
+	if (have_uring && loop_new(&loop, LOOP_BACKEND_IO_URING) != -error)
+		return 1;
+	if (loop_new(&loop, LOOP_BACKEND_AUTO) != 0)
+		return 2;
+	if (loop_backend_of(loop) != LOOP_BACKEND_EPOLL)
+		return 3;
+	if (have_uring &&
+	    (loop_fallback(loop, &step) != -error || strcmp(step, "io_uring_enter") != 0))
+		return 4;
+	loop_free(loop);
+	return 0;
+}
+
 static void expect_child(int (*child)(int), int argument)
 {
 	int status;
@@ -370,6 +390,7 @@ START_TEST(auto_falls_back_to_epoll)
 	static const int errors[] = {EPERM, ENOSYS, EACCES, ENOMEM};
 
 	expect_child(child_without_setup, errors[_i]);
+	expect_child(child_without_enter, errors[_i]);
 }
 END_TEST
 

@@ -19,23 +19,32 @@
 static struct config config;
 static struct users users;
 static char error[256];
+static struct config_report report;
 static int pair[2];
 
-static void no_mistake(struct config_report *report, const char *text)
+static void no_mistake(struct config_report *r, const char *text)
 {
-	(void)report;
+	(void)r;
 	ck_abort_msg("%s", text);
+}
+
+/* The last line; report.n_errors says how many there were. */
+static void keep_line(struct config_report *r, const char *text)
+{
+	(void)r;
+	snprintf(error, sizeof(error), "%s", text);
 }
 
 static void set(const char *section, const char *key, const char *value)
 {
-	struct config_report report = {.fn = no_mistake};
+	struct config_report none = {.fn = no_mistake};
 
-	ck_assert_int_eq(config_set(&config, "test", section, key, value, &report), 0);
+	ck_assert_int_eq(config_set(&config, "test", section, key, value, &none), 0);
 }
 
 static void setup(void)
 {
+	report = (struct config_report){.fn = keep_line};
 	ck_assert_int_eq(config_init(&config), 0);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
 }
@@ -56,13 +65,21 @@ static struct user *connect_uid(uid_t uid, gid_t gid)
 	return user;
 }
 
+/* Names that cannot be resolved are counted, and no reason to fail. */
+static unsigned mistakes(void)
+{
+	report.n_errors = 0;
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
+	return report.n_errors;
+}
+
 START_TEST(each_uid_is_a_domain_without_others)
 {
 	struct user *user;
 	uint32_t domain;
 	char text[64];
 
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
 	user = connect_uid(1000, 100);
 	ck_assert_uint_eq(user->domain, 1000);
 	ck_assert_ptr_null(user->domain_name);
@@ -103,7 +120,7 @@ START_TEST(members_share_a_domain)
 	set("domain lab", "max_waiting", "5");
 	set("domain lab", "max_connections", "2");
 	set("domain other", "groups", "root");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
 	a = connect_uid(1001, 100);
 	b = connect_uid(1002, 2001);
 	c = connect_uid(0, 5);
@@ -169,7 +186,7 @@ START_TEST(the_nearest_limit_counts)
 	set("domain more", "max_connections", "73");
 	set("domain more", "max_arena", "74");
 	set("domain more", "users", "1002");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
 	user = connect_uid(1001, 1);
 	ck_assert_uint_eq(user->quota.min_blocks, 7);
 	ck_assert_uint_eq(user->quota.max_blocks, 70);
@@ -213,7 +230,7 @@ START_TEST(names_of_domains)
 	char text[64];
 
 	set("domain lab", "users", "1001");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
 	ck_assert(users_parse_domain(&users, "public", &domain));
 	ck_assert_uint_eq(domain, PREFIX_DOMAIN_PUBLIC);
 	users_print_domain(&users, domain, text, sizeof(text));
@@ -225,14 +242,14 @@ START_TEST(names_of_domains)
 	ck_assert_str_eq(text, "uid:5");
 	users_deinit(&users);
 	set("domain lab", "users", "1001 4294901760");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_int_eq(mistakes(), 1);
 	users_deinit(&users);
 	set("domain lab", "users", "1001 root:");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_int_eq(mistakes(), 1);
 	users_deinit(&users);
 	set("domain lab", "users", "1001");
 	set("domain public", "users", "1002");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -EEXIST);
+	ck_assert_int_eq(users_init(&users, &config, &report), USERS_BAD_DOMAIN);
 	ck_assert_ptr_nonnull(strstr(error, "[domain public]: this name means"));
 }
 END_TEST
@@ -243,7 +260,7 @@ START_TEST(names_with_one_number)
 	set("domain team-85", "users", "1001");
 	set("domain lab", "users", "1003");
 	set("domain team-129", "users", "1002");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -EEXIST);
+	ck_assert_int_eq(users_init(&users, &config, &report), USERS_BAD_DOMAIN);
 	ck_assert_ptr_nonnull(strstr(error, "[domain team-85]"));
 }
 END_TEST
@@ -260,7 +277,7 @@ START_TEST(a_group_of_the_peer_counts)
 		return;
 	snprintf(text, sizeof(text), "%u", (unsigned)gids[n - 1]);
 	set("domain mine", "groups", text);
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), 0);
+	ck_assert_int_eq(users_init(&users, &config, &report), 0);
 	user = connect_uid(1234, 99999);
 	ck_assert_str_eq(user->domain_name, "mine");
 }
@@ -269,16 +286,28 @@ END_TEST
 START_TEST(mistakes_are_named)
 {
 	set("domain lab", "users", "no-such-user-here");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
-	ck_assert_ptr_nonnull(strstr(error, "[domain lab]: no user 'no-such-user-here'"));
+	ck_assert_int_eq(mistakes(), 1);
+	ck_assert_str_eq(error, "test: [domain lab]: no user 'no-such-user-here'");
 	users_deinit(&users);
 	set("domain lab", "users", "12x");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_int_eq(mistakes(), 1);
 	users_deinit(&users);
 	set("domain lab", "users", "");
 	set("domain lab", "groups", "no-such-group-here");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_int_eq(mistakes(), 1);
 	ck_assert_ptr_nonnull(strstr(error, "no group"));
+	/* The others of the list are there. */
+	users_deinit(&users);
+	set("domain lab", "groups", "");
+	set("domain lab", "users", "1001,no-such-user-here,-1 1002");
+	ck_assert_int_eq(mistakes(), 2);
+	ck_assert_str_eq(connect_uid(1002, 1)->domain_name, "lab");
+	users_deinit(&users);
+	set("domain two", "users", "1002");
+	ck_assert_int_eq(mistakes(), 3);
+	ck_assert_str_eq(error,
+			 "test: [domain two]: uid 1002 belongs to [domain lab] already");
+	ck_assert_str_eq(connect_uid(1002, 1)->domain_name, "lab");
 }
 END_TEST
 
@@ -289,13 +318,13 @@ START_TEST(without_memory)
 
 	set("domain lab", "users", "1001");
 	set("domain lab", "groups", "2001,99999999999");
-	ck_assert_int_eq(users_init(&users, &config, error, sizeof(error)), -ENOENT);
+	ck_assert_int_eq(mistakes(), 1);
 	users_deinit(&users);
 	set("domain lab", "groups", "2001");
 	for (long n = 0; r; n++) {
 		users_deinit(&users);
 		fail_after = n;
-		r = users_init(&users, &config, error, sizeof(error));
+		r = users_init(&users, &config, &report);
 		fail_after = -1;
 		ck_assert(!r || r == -ENOMEM);
 	}
