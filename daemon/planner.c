@@ -128,7 +128,7 @@ static int read_model(struct question *q)
 	if (r)
 		return complain(EXIT_FAILURE, "%s", *why.text ? why.text : strerror(-r));
 	read_name(q, gguf);
-	r = model_shape_read(gguf, &shape, &why);
+	r = gguf_check_read(gguf, model_shape_read(gguf, &shape, &why), &why);
 	gguf_free(gguf);
 	if (r)
 		return complain(EXIT_FAILURE, "%s", why.text);

@@ -362,9 +362,15 @@ static int load(struct engine *engine, struct engine_model *m, const struct gguf
 		char *error, size_t size)
 {
 	struct weights_keep weights = {0};
-	int r;
+	struct load_error why = {""};
+	int r, lost;
 
 	r = load_parts(engine, m, gguf, &weights, error, size);
+	lost = gguf_check_read(gguf, 0, &why);
+	if (lost) {
+		snprintf(error, size, "%s", why.text);
+		r = lost;
+	}
 	/* without its image the next start does not know the file's digest */
 	if (!r && engine->keep.map)
 		weights_keep_push(&weights);

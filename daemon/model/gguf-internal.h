@@ -3,19 +3,19 @@
 #define KVD_DAEMON_MODEL_GGUF_INTERNAL_H
 
 /*
- * What gguf.c (opening, look-up, error lines) and gguf-parse.c (the one walk over the
- * image) share. Nobody else includes it. Thread: as gguf.h.
+ * What the files of gguf.h share, of which each calls those after it: gguf.c (opening), then
+ * gguf-parse.c (the one walk over the image), then gguf-value.c and gguf-type.c (look-up).
+ * Nobody else includes it. Thread: as gguf.h.
  */
 
-#include <stdarg.h>
-
 #include "daemon/model/gguf.h"
+#include "daemon/model/mapping.h"
 
 struct gguf {
 	char *name;
 	const uint8_t *image;
 	size_t len;
-	bool mapped;
+	struct mapping map;      /* closed: the image is the caller's */
 	struct gguf_stamp stamp; /* size 0: see gguf_stamp() */
 	uint32_t align;
 	uint64_t n_kv;
@@ -32,8 +32,5 @@ int gguf_parse(struct gguf *gguf, struct load_error *err);
 /* Order of the indexes: bytes, then length. */
 int gguf_str_cmp(struct gguf_str a, struct gguf_str b);
 int gguf_kv_cmp(const void *a, const void *b);
-
-int gguf_vfail(struct load_error *err, const char *name, int code, const char *fmt,
-	       va_list ap) __attribute__((format(printf, 4, 0)));
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static int cursor_fail(const struct cursor *cur, int code, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	gguf_vfail(cur->err, cur->gguf->name, code, fmt, ap);
+	load_vfail(cur->err, cur->gguf->name, code, fmt, ap);
 	va_end(ap);
 	return code;
 }

@@ -1,10 +1,55 @@
 /* SPDX-License-Identifier: MIT */
 /* Typed access to the metadata of a parsed file; every offset was checked at open. */
-#include "daemon/model/gguf.h"
-
 #include <endian.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "daemon/model/gguf-internal.h"
+
+int gguf_fail(struct load_error *err, const struct gguf *gguf, int code, const char *fmt,
+	      ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	load_vfail(err, gguf->name, code, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int gguf_str_cmp(struct gguf_str a, struct gguf_str b)
+{
+	int r = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
+
+	if (r)
+		return r;
+	return a.len < b.len ? -1 : a.len > b.len;
+}
+
+int gguf_kv_cmp(const void *a, const void *b)
+{
+	const struct gguf_kv *ka = a, *kb = b;
+
+	return gguf_str_cmp(ka->key, kb->key);
+}
+
+const struct gguf_kv *gguf_kv_at(const struct gguf *gguf, uint64_t i)
+{
+	return i < gguf->n_kv ? &gguf->kvs[i] : NULL;
+}
+
+bool gguf_str_eq(struct gguf_str str, const char *s)
+{
+	return strlen(s) == str.len && !memcmp(str.data, s, str.len);
+}
+
+const struct gguf_kv *gguf_find(const struct gguf *gguf, const char *key)
+{
+	struct gguf_kv want = {.key = {.data = key, .len = strlen(key)}};
+
+	return bsearch(&want, gguf->kvs, gguf->n_kv, sizeof(*gguf->kvs), gguf_kv_cmp);
+}
 
 static uint64_t load_uint(const uint8_t *p, size_t size)
 {

@@ -20,9 +20,8 @@
  *   info = string name | u32 n_dims | u64 dims[n_dims], fastest first | u32 type
  *          | u64 offset from the start of the tensor data
  *
- * Relies on the file not shrinking while it is mapped (a shrunk file raises SIGBUS): the
- * loader copies what it needs and closes the file before the daemon serves anybody.
- * Does not know what a tokenizer or a layer is, and does not log: a failed open leaves one
+ * A file that gets shorter meanwhile, or whose disk fails, reads as zeros from there on
+ * (mapping.h): whoever has read ends by gguf_check_read(). Does not know what a tokenizer or a layer is, and does not log: a failed open leaves one
  * line in struct load_error. Thread: any, one at a time; a const struct gguf may be read
  * by several.
  *
@@ -112,7 +111,7 @@ struct gguf;
  *
  * Return: 0; -EINVAL a malformed or truncated file; -ENOTSUP a well-formed file that this
  *	   reader refuses by name (version 1, big-endian, a split file, a tensor type);
- *	   -errno from opening and mapping; -ENOMEM.
+ *	   -errno from opening and mapping; -EIO as gguf_check_read(); -ENOMEM.
  */
 int gguf_open(struct gguf **ret, const char *path, struct load_error *err);
 
@@ -124,6 +123,14 @@ int gguf_open(struct gguf **ret, const char *path, struct load_error *err);
 int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size_t len,
 		     struct load_error *err);
 void gguf_free(struct gguf *gguf);
+
+/**
+ * gguf_check_read() - whether what was read were the file's own bytes
+ * @code: what reading came to
+ *
+ * Return: @code; -EIO, with @err in the place of what it was, if bytes of the file were lost.
+ */
+int gguf_check_read(const struct gguf *gguf, int code, struct load_error *err);
 
 const char *gguf_name(const struct gguf *gguf);
 uint64_t gguf_n_tensors(const struct gguf *gguf);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/finite.h"
+
 struct model_loader {
 	struct model *model;
 	const struct gguf *gguf;
@@ -216,43 +218,55 @@ static int check_all_used(struct model_loader *in)
 }
 
 /**
- * struct hasher - the file's SHA-256, in a thread of its own while the weights are packed
- * @failed: libcrypto had no memory
+ * struct hasher - passes over the whole file, in a thread of its own while the weights are
+ * packed: its SHA-256, and whether its values are finite
+ * @failed:     libcrypto had no memory
+ * @not_finite: a tensor with such values, or NULL
  */
 struct hasher {
 	pthread_t thread;
 	bool started;
 	struct model *model;
-	const uint8_t *image;
-	size_t len;
+	const struct gguf *gguf;
 	bool failed;
+	const struct gguf_tensor *not_finite;
 };
 
 static void *hash_image(void *arg)
 {
 	struct hasher *h = arg;
+	const struct gguf_tensor *tensor;
+	const uint8_t *image;
+	size_t len;
 
+	image = gguf_image(h->gguf, &len);
 	/* What follows crashes where libcrypto had no memory to begin with. */
-	h->failed = !OSSL_LIB_CTX_get0_global_default() ||
-		    !EVP_Digest(h->image, h->len, h->model->fingerprint, NULL,
-				EVP_sha256(), NULL);
+	h->failed =
+		!OSSL_LIB_CTX_get0_global_default() ||
+		!EVP_Digest(image, len, h->model->fingerprint, NULL, EVP_sha256(), NULL);
+	for (uint64_t i = 0; (tensor = gguf_tensor_at(h->gguf, i)); i++)
+		if (!h->not_finite && !tensor_is_finite(tensor))
+			h->not_finite = tensor;
 	return NULL;
 }
 
 static void hasher_start(struct hasher *h, struct model *model, const struct gguf *gguf)
 {
-	*h = (struct hasher){.model = model};
-	h->image = gguf_image(gguf, &h->len);
+	*h = (struct hasher){.model = model, .gguf = gguf};
 	h->started = !pthread_create(&h->thread, NULL, hash_image, h);
 	if (!h->started)
 		hash_image(h);
 }
 
-/* Return: 0 or -ENOMEM. */
-static int hasher_end(struct hasher *h)
+/* Return: 0; -ENOMEM; -EINVAL with the tensor in @err. */
+static int hasher_end(struct hasher *h, struct load_error *err)
 {
 	if (h->started)
 		pthread_join(h->thread, NULL);
+	if (h->not_finite)
+		return gguf_fail(err, h->gguf, -EINVAL,
+				 "tensor %.*s holds values that are not finite",
+				 (int)h->not_finite->name.len, h->not_finite->name.data);
 	return h->failed ? -ENOMEM : 0;
 }
 
@@ -294,9 +308,8 @@ int model_load(struct model *ret, const struct gguf *gguf,
 				&ret->head);
 	if (!r)
 		r = check_all_used(&in);
-	h = hasher_end(&hasher);
-	if (!r)
-		r = h;
+	h = hasher_end(&hasher, r ? NULL : err);
+	r = gguf_check_read(gguf, r ? r : h, err);
 	free(in.used);
 	if (r)
 		model_unload(ret);

@@ -68,9 +68,11 @@ struct model {
 /**
  * model_load() - check, pack and upload every tensor
  * @dev: outlives the model
- * @fingerprint: [32] if it is known; NULL: hash the file
+ * @fingerprint: [32] of a file that was loaded before; NULL: hash the file, and see that its
+ *		 values are finite
  *
- * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor; -ENOMEM.
+ * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor; -EIO as gguf_check_read();
+ * -ENOMEM.
  */
 int model_load(struct model *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,

@@ -205,8 +205,10 @@ int threads_new(uint32_t n_threads, uint32_t spin_us, bool affinity,
 	t->can_move =
 		t->step_aside && sched_setaffinity(0, sizeof(t->usable), &t->usable) == 0;
 
-	/* Signals belong to the program's own threads. */
+	/* Signals belong to the program's own threads, but for those that a thread's own
+	 * access raises: blocked, they would end the process. */
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (uint32_t i = 1; i < n_threads; i++) {
 		t->starts[i] = (struct threads_start){t, i};

@@ -19,7 +19,6 @@ KNOWN = [
     ["daemon/cache/prefix.c", "daemon/cache/prefix_admin.c", "daemon/cache/prefix_image.c",
      "daemon/cache/prefix_node.c"],
     ["daemon/config.c", "daemon/config_domain.c"],
-    ["daemon/model/gguf.c", "daemon/model/gguf-parse.c", "daemon/model/gguf-value.c"],
     ["daemon/model/tokenizer.c", "daemon/model/tokenizer-load.c"],
 ]
 

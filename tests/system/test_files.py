@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 import kvdtest
 from kvdtest import FAILED, KVD, MODEL, Daemon, Skip, equal, limit
@@ -105,6 +106,38 @@ def test_truncated_model():
         for size in (3, 4, 11, 23, 24, 100, 5000, 1_000_000, 1_785_000, 1_785_664, 50_000_000,
                      os.path.getsize(MODEL) - 1):
             refused(f"cut at {size}", ["bad.gguf"], folder, model=write(folder, image(size)))
+
+
+@limit(300)
+def test_model_cut_while_it_is_read():
+    """A copy over the file, a download that begins again: an error, not a signal."""
+    whole = image()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "bad.gguf")
+        config = os.path.join(folder, "kvd.conf")
+        with open(config, "wb"):
+            pass
+        n_cut = 0
+        for delay in (0.02, 0.05, 0.1, 0.2, 0.4):
+            write(folder, whole)
+            process = subprocess.Popen(
+                [KVD, "--config", config, "-o", f"daemon.socket={folder}/kvd.sock",
+                 "-o", f"model.path={path}", "-o", "cache.kv_cache_memory=16M"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True)
+            time.sleep(delay)
+            os.truncate(path, 1_000_000)
+            for line in process.stdout:
+                if line.startswith("socket: "):
+                    process.terminate()
+                    break
+                cut = "bad.gguf" in line and ("became shorter" in line or "truncated" in line)
+                n_cut += cut
+            process.stdout.close()
+            status = process.wait(60)
+            # loaded before it was cut, or refused
+            assert status in (0, FAILED), f"cut after {delay} s: exit status {status}"
+        assert n_cut > 0, "each load was over before its file was cut"
 
 
 def patched(old, new, after=b""):

@@ -21,6 +21,13 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 		  uint32_t n_threads, uint32_t n_seqs, uint32_t max_len,
 		  uint32_t max_rows)
 {
+	harness_init_known(h, gguf, NULL, cpu_mask, n_threads, n_seqs, max_len, max_rows);
+}
+
+void harness_init_known(struct harness *h, const struct gguf *gguf,
+			const uint8_t *fingerprint, uint32_t cpu_mask, uint32_t n_threads,
+			uint32_t n_seqs, uint32_t max_len, uint32_t max_rows)
+{
 	const struct kv_backend *be = kv_backend_cpu();
 	struct kv_options options = {.cpu_mask = cpu_mask, .n_threads = n_threads};
 	struct load_error err;
@@ -30,7 +37,7 @@ void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 	if (be->open(&options, &h->dev))
 		die("cannot open the device");
 	be->get_props(h->dev, &h->props);
-	if (model_load(&h->model, gguf, be, h->dev, NULL, &err))
+	if (model_load(&h->model, gguf, be, h->dev, fingerprint, &err))
 		die("%s", err.text);
 	if (kv_layout_init(&h->layout, KV_FORMAT_FP16, KV_FORMAT_FP16,
 			   h->model.params.n_layers, h->model.params.n_kv_heads,

@@ -34,6 +34,10 @@ struct harness {
 void harness_init(struct harness *h, const struct gguf *gguf, uint32_t cpu_mask,
 		  uint32_t n_threads, uint32_t n_seqs, uint32_t max_len,
 		  uint32_t max_rows);
+/* The same of a file that was loaded before: it is not looked at as a whole. */
+void harness_init_known(struct harness *h, const struct gguf *gguf,
+			const uint8_t *fingerprint, uint32_t cpu_mask, uint32_t n_threads,
+			uint32_t n_seqs, uint32_t max_len, uint32_t max_rows);
 void harness_deinit(struct harness *h);
 
 /* Starts a new plan. */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -344,6 +348,103 @@ START_TEST(files)
 }
 END_TEST
 
+enum { LONG_FILE = 1 << 20 };
+
+/* A file of a megabyte: metadata, then one tensor. */
+static int write_long_file(const char *path)
+{
+	static uint8_t ones[LONG_FILE];
+	struct image im = {0};
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	memset(ones, 1, sizeof(ones));
+	image_header(&im, 3, 1, 0);
+	image_tensor(&im, "t", LONG_FILE / 4, 1, GGUF_TENSOR_F32, 0);
+	image_pad(&im, 32);
+	image_put(&im, ones, sizeof(ones));
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, im.data, im.len), (ssize_t)im.len);
+	image_free(&im);
+	return fd;
+}
+
+static void *sum_in_thread(void *arg)
+{
+	const struct gguf_tensor *t = gguf_tensor_at(arg, 0);
+	unsigned *sum = malloc(sizeof(*sum));
+
+	ck_assert_ptr_nonnull(sum);
+	*sum = 0;
+	for (size_t i = 0; i < t->n_bytes; i++)
+		*sum += t->data[i];
+	return sum;
+}
+
+/* Cut while it is read, by two threads: an error that says so, and no signal. Once more, and
+ * another file beside it is not touched. */
+START_TEST(a_file_that_gets_shorter)
+{
+	char dir[] = "/tmp/kvd-gguf-XXXXXX", path[64], other_path[64];
+	struct gguf *gguf, *other;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/m.gguf", dir);
+	snprintf(other_path, sizeof(other_path), "%s/other.gguf", dir);
+	close(write_long_file(other_path));
+	ck_assert_int_eq(gguf_open(&other, other_path, &err), 0);
+	for (int round = 0; round < 2; round++) {
+		int fd = write_long_file(path);
+		pthread_t thread;
+		void *sums[2];
+
+		ck_assert_int_eq(gguf_open(&gguf, path, &err), 0);
+		ck_assert_int_eq(gguf_check_read(gguf, -ENOTSUP, &err), -ENOTSUP);
+		ck_assert_int_eq(ftruncate(fd, 100000), 0);
+		ck_assert_int_eq(pthread_create(&thread, NULL, sum_in_thread, gguf), 0);
+		sums[0] = sum_in_thread(gguf);
+		ck_assert_int_eq(pthread_join(thread, &sums[1]), 0);
+		for (int i = 0; i < 2; i++) {
+			ck_assert_uint_lt(*(unsigned *)sums[i], 110000);
+			free(sums[i]);
+		}
+		ck_assert_int_eq(gguf_check_read(gguf, 0, &err), -EIO);
+		ck_assert_msg(strstr(err.text,
+				     "m.gguf: became shorter while it was read: "
+				     "100000 of "),
+			      "%s", err.text);
+		gguf_free(gguf);
+		close(fd);
+	}
+	free(sum_in_thread(other));
+	ck_assert_int_eq(gguf_check_read(other, 0, &err), 0);
+	gguf_free(other);
+	unlink(path);
+	unlink(other_path);
+	rmdir(dir);
+}
+END_TEST
+
+/* What concerns no model file ends the process as ever, also while one is open. */
+START_TEST(other_lost_pages_end_the_process)
+{
+	char dir[] = "/tmp/kvd-gguf-XXXXXX", path[64];
+	struct gguf *gguf;
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/m.gguf", dir);
+	fd = write_long_file(path);
+	ck_assert_int_eq(gguf_open(&gguf, path, &err), 0);
+	unlink(path);
+	rmdir(dir);
+	if (_i)
+		gguf_free(gguf);
+	volatile uint8_t *map = mmap(NULL, LONG_FILE, PROT_READ, MAP_SHARED, fd, 0);
+	ck_assert_int_eq(ftruncate(fd, 0), 0);
+	(void)map[LONG_FILE / 2];
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("gguf");
@@ -356,5 +457,8 @@ int main(void)
 	tcase_add_test(tc, refuses_hostile_tensors);
 	tcase_add_test(tc, error_text_is_printable);
 	tcase_add_test(tc, files);
+	tcase_add_test(tc, a_file_that_gets_shorter);
+	tcase_add_loop_test_raise_signal(tc, other_lost_pages_end_the_process, SIGBUS, 0,
+					 2);
 	return run_case("gguf", tc);
 }

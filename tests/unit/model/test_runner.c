@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/finite.h"
 #include "kernels/cpu_features.h"
+#include "kernels/wtype.h"
 #include "tests/unit/model/harness.h"
 #include "tests/unit/model/tiny-model.h"
 #include "tests/unit/suite.h"
@@ -209,6 +211,7 @@ END_TEST
 START_TEST(one_row_without_numbers)
 {
 	struct image im = tiny_model(GGUF_TENSOR_F32, 0, 6);
+	const uint8_t known[32] = {1};
 	const float inf = INFINITY;
 	const struct gguf_tensor *table;
 	const struct plan_output_result *out;
@@ -231,8 +234,9 @@ START_TEST(one_row_without_numbers)
 	memcpy(im.data + (table->data - gguf_image(gguf, &len)) +
 		       7 * table->dims[0] * sizeof(float),
 	       &inf, sizeof(inf));
+	/* such a file is refused, unless somebody says that it was looked at */
+	harness_init_known(&h, gguf, known, 0, 1, 3, TINY_CONTEXT, 400);
 	gguf_free(gguf);
-	open_tiny(&h, &im, 0, 1, 3);
 	harness_begin(&h);
 	harness_sample(&h, harness_rows(&h, 0, good, 0, 12) + 11, NULL);
 	alone[0] = harness_run(&h)[0];
@@ -368,6 +372,73 @@ START_TEST(refuses_models_by_name)
 	replace(&im, "llama.context_length", "llamaxcontext_length");
 	refuse(im, -EINVAL, "llama.context_length is missing");
 #undef MODEL
+}
+END_TEST
+
+/* The bytes of a tensor in an image. */
+static uint8_t *tensor_bytes(struct image *im, const char *name)
+{
+	const struct gguf_tensor *tensor;
+	struct load_error err;
+	struct gguf *gguf;
+	size_t at, len;
+
+	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im->data, im->len, &err), 0);
+	tensor = gguf_find_tensor(gguf, name);
+	ck_assert_ptr_nonnull(tensor);
+	at = (size_t)(tensor->data - gguf_image(gguf, &len));
+	gguf_free(gguf);
+	return im->data + at;
+}
+
+START_TEST(values_that_are_not_finite_are_refused)
+{
+	const float nan = NAN;
+	const uint16_t half_inf = 0xfc00;
+	struct image im = tiny_model(GGUF_TENSOR_F16, 0, 1);
+
+	memcpy(tensor_bytes(&im, "blk.1.ffn_norm.weight") + 40, &nan, sizeof(nan));
+	refuse(im, -EINVAL,
+	       "tensor blk.1.ffn_norm.weight holds values that are not finite");
+	im = tiny_model(GGUF_TENSOR_F16, 0, 1);
+	memcpy(tensor_bytes(&im, "blk.0.attn_q.weight") + 2000, &half_inf, 2);
+	refuse(im, -EINVAL,
+	       "tensor blk.0.attn_q.weight holds values that are not finite");
+	im = tiny_model(GGUF_TENSOR_Q6_K, 0, 1);
+	memcpy(tensor_bytes(&im, "output.weight") + 210 + 208, &half_inf, 2);
+	refuse(im, -EINVAL, "tensor output.weight holds values that are not finite");
+}
+END_TEST
+
+/* Of each type, blocks of random bytes: finite are those of which all values are. */
+START_TEST(finite_means_each_value)
+{
+	uint32_t type = types[_i], elems, bytes;
+	uint64_t state = 77 + 2 * (uint64_t)_i;
+	unsigned n[2] = {0};
+	uint8_t block[256];
+	float values[256];
+	int wtype = 0;
+
+	ck_assert(gguf_tensor_type_block(type, &elems, &bytes));
+	while (strcmp(kv_wtype_name((enum kv_wtype)wtype), gguf_tensor_type_name(type)) !=
+	       0)
+		wtype++;
+	for (int round = 0; round < 20000; round++) {
+		struct gguf_tensor tensor = {
+			.type = type, .data = block, .n_bytes = bytes};
+		bool finite = true;
+
+		for (uint32_t i = 0; i < bytes; i++)
+			block[i] = (uint8_t)(tiny_random(&state) >> 20);
+		ck_assert_int_eq(
+			kv_row_dequantize((enum kv_wtype)wtype, elems, block, values), 0);
+		for (uint32_t i = 0; i < elems; i++)
+			finite = finite && isfinite(values[i]);
+		ck_assert_int_eq(tensor_is_finite(&tensor), finite);
+		n[finite]++;
+	}
+	ck_assert_msg(n[0] > 10 && n[1] > 10, "%u and %u", n[0], n[1]);
 }
 END_TEST
 
@@ -557,5 +628,7 @@ int main(void)
 	tcase_add_test(tc, refuses_models_by_name);
 	tcase_add_loop_test(tc, rope_scaling_in_each_form, 0, N_ROPE_FORMS);
 	tcase_add_test(tc, no_key_is_left_out);
+	tcase_add_test(tc, values_that_are_not_finite_are_refused);
+	tcase_add_loop_test(tc, finite_means_each_value, 0, N_TYPES);
 	return run_case("runner", tc);
 }
