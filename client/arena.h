@@ -43,10 +43,4 @@ bool arena_alloc(struct arena *a, uint64_t len, uint64_t *ret_off);
 /* Give back what arena_alloc() gave for the same @len. */
 void arena_free(struct arena *a, uint64_t off, uint64_t len);
 
-/* Could @len ever be allocated? */
-static inline bool arena_fits(const struct arena *a, uint64_t len)
-{
-	return len <= a->size;
-}
-
 #endif

@@ -275,33 +275,3 @@ void config_print_help(FILE *out)
 			key->default_text);
 	}
 }
-
-void config_print(const struct config *config, FILE *out)
-{
-	const char *section = "";
-
-	for (size_t i = 0; i < config_n_keys; i++) {
-		const struct config_key *key = &config_keys[i];
-
-		if (strcmp(section, key->section) != 0) {
-			fprintf(out, "%s[%s]\n", i ? "\n" : "", key->section);
-			section = key->section;
-		}
-		fprintf(out, "%s = ", key->name);
-		config_value_print(key, (const char *)config + key->offset, out);
-		fputc('\n', out);
-	}
-}
-
-bool config_key_info(size_t index, struct config_key_info *ret_info)
-{
-	if (index >= config_n_keys)
-		return false;
-	*ret_info = (struct config_key_info){
-		.section = config_keys[index].section,
-		.key = config_keys[index].name,
-		.default_text = config_keys[index].default_text,
-		.help = config_keys[index].help,
-	};
-	return true;
-}

@@ -183,18 +183,4 @@ void config_report_error(struct config_report *report, const char *where,
 /* Prints the table: for --help-config. */
 void config_print_help(FILE *out);
 
-/* Prints all values as a file that sets them, secrets there are none. */
-void config_print(const struct config *config, FILE *out);
-
-/* One row as the tests need it. */
-struct config_key_info {
-	const char *section;
-	const char *key;
-	const char *default_text; /* "" for a string that is not set */
-	const char *help;
-};
-
-/* Return: false past the last row. */
-bool config_key_info(size_t index, struct config_key_info *ret_info);
-
 #endif

@@ -60,9 +60,6 @@ int config_value_parse(const struct config_key *key, const char *text, void *fie
 /* Whether two fields of this key hold the same. */
 bool config_value_equal(const struct config_key *key, const void *a, const void *b);
 
-/* Field to text that config_value_parse() reads back to the same value. */
-void config_value_print(const struct config_key *key, const void *field, FILE *out);
-
 /* "16, 32" or "1 to 1048576", what a key takes. */
 void config_value_describe(const struct config_key *key, FILE *out);
 

@@ -313,27 +313,6 @@ int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 	return 0;
 }
 
-int loop_io_modify(struct loop_io *io, uint32_t events)
-{
-	struct loop_slot *slot;
-	uint32_t former;
-	int r;
-
-	assert(io->loop);
-	slot = &io->loop->slots[io->slot];
-	former = slot->events;
-	if (former == events)
-		return 0;
-	slot->events = events;
-	r = io->loop->ops->modify(io->loop, io->slot);
-	if (r < 0) {
-		slot->events = former;
-		return r;
-	}
-	io->events = events;
-	return 0;
-}
-
 void loop_io_remove(struct loop_io *io)
 {
 	if (!io->loop)

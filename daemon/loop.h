@@ -188,9 +188,6 @@ void loop_set_prepare(struct loop *loop, loop_prepare_fn fn, void *userdata);
 int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 		loop_io_fn fn);
 
-/* Changes what is watched. Return: as loop_io_add(). */
-int loop_io_modify(struct loop_io *io, uint32_t events);
-
 void loop_io_remove(struct loop_io *io);
 
 /**

@@ -26,13 +26,8 @@
 		(type *)(void *)((char *)member_ptr_ - offsetof(type, member));          \
 	})
 
-/* Run on leaving the scope: _cleanup_(freep) char *text = NULL; */
+/* Run on leaving the scope: _cleanup_(closep) int fd = -1; */
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
-
-static inline void freep(void *p)
-{
-	free(*(void **)p);
-}
 
 /*
  * Memory that prompts and answers lie in leaves no trace when it is freed, and none behind
@@ -85,17 +80,6 @@ static inline int fd_steal(int *fd)
 
 	*fd = -1;
 	return ret;
-}
-
-/* true when the result does not fit; *ret is then not to be used. */
-static inline bool size_add_overflow(size_t a, size_t b, size_t *ret)
-{
-	return __builtin_add_overflow(a, b, ret);
-}
-
-static inline bool size_mul_overflow(size_t a, size_t b, size_t *ret)
-{
-	return __builtin_mul_overflow(a, b, ret);
 }
 
 /* Is [off, off + len) inside [0, size)? No sum is formed, so none can wrap. */

@@ -148,9 +148,6 @@ bool ring_daemon_pending(const struct ring_daemon *r);
  */
 enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe);
 
-/* CQEs that fit now. 0 also after a fault. */
-uint32_t ring_daemon_cq_space(struct ring_daemon *r);
-
 /* Is the client asked to signal when it made room? Ends with the next take or post. */
 static inline bool ring_daemon_cq_full(const struct ring_daemon *r)
 {

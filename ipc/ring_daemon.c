@@ -143,13 +143,6 @@ static uint32_t cached_space(const struct ring_daemon *r)
 	return r->cq_entries - (uint32_t)used;
 }
 
-uint32_t ring_daemon_cq_space(struct ring_daemon *r)
-{
-	if (r->fault || !refresh_cq(r))
-		return 0;
-	return cached_space(r);
-}
-
 /*
  * Make sure of one free CQ slot. CQ_FULL is set before the last look: either
  * that look sees the client's newer position, or the client, which publishes its

@@ -16,14 +16,6 @@ const char *kv_format_name(enum kv_format format)
 	return (unsigned)format < KV_FORMAT_N ? format_names[format] : NULL;
 }
 
-int kv_format_from_name(const char *name)
-{
-	for (int i = 0; i < KV_FORMAT_N; i++)
-		if (strcmp(name, format_names[i]) == 0)
-			return i;
-	return -EINVAL;
-}
-
 static size_t round_up(size_t x, size_t align)
 {
 	return (x + align - 1) / align * align;

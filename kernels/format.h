@@ -109,9 +109,6 @@ _Static_assert(KV_BLOCK_TOKENS_MAX == 2 * KV_BLOCK_TOKENS_MIN, "16 and 32 only")
 /* Name as it stands in configuration ("fp16"), or NULL for a number out of range. */
 const char *kv_format_name(enum kv_format format);
 
-/* Return: the format with this name, or -EINVAL. */
-int kv_format_from_name(const char *name);
-
 /*
  * kv_layout_init - compute the geometry of a block
  * @k_format, @v_format: formats of the two planes

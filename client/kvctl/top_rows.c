@@ -24,11 +24,6 @@ bool top_sort_parse(const char *name, enum top_sort *ret_by)
 	return false;
 }
 
-const char *top_sort_name(enum top_sort by)
-{
-	return sort_names[by];
-}
-
 static double rate(uint64_t now, uint64_t before, uint64_t ns)
 {
 	return ns && now > before ? (double)(now - before) * 1e9 / (double)ns : 0.0;

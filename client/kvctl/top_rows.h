@@ -67,7 +67,6 @@ void top_sort(struct top *top, enum top_sort by, bool reverse);
 
 /* As --sort names it. Return: false when there is no such key. */
 bool top_sort_parse(const char *name, enum top_sort *ret_by);
-const char *top_sort_name(enum top_sort by);
 
 void top_deinit(struct top *top);
 

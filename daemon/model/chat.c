@@ -11,7 +11,6 @@ struct chat_template {
 	const struct tokenizer *tok;
 	enum family family;
 	int refusal; /* condition, where the family is none */
-	struct load_error why;
 	int32_t im_start, im_end;
 	char *system; /* default system message or NULL */
 	size_t system_len;
@@ -140,10 +139,8 @@ int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
 	if (!chat)
 		return gguf_fail(err, gguf, -ENOMEM, "out of memory");
 	chat->tok = tok;
-	r = override ? override_family(chat, gguf, override, &chat->why)
-		     : recognize(chat, gguf, &chat->why);
-	if (r && err)
-		*err = chat->why;
+	r = override ? override_family(chat, gguf, override, err)
+		     : recognize(chat, gguf, err);
 	if (r < 0) {
 		chat_template_free(chat);
 		return r;
@@ -159,22 +156,6 @@ void chat_template_free(struct chat_template *chat)
 		return;
 	free(chat->system);
 	free(chat);
-}
-
-const char *chat_template_name(const struct chat_template *chat)
-{
-	static const char *const names[] = {
-		[FAMILY_NONE] = "none",
-		[FAMILY_PLAIN] = "plain",
-		[FAMILY_CHATML] = "chatml",
-	};
-
-	return names[chat->family];
-}
-
-const char *chat_template_refusal(const struct chat_template *chat)
-{
-	return chat->why.text;
 }
 
 static bool is_role(const char *role, size_t len)

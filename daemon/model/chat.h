@@ -65,11 +65,6 @@ int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
 		      struct load_error *err);
 void chat_template_free(struct chat_template *chat);
 
-/* "chatml", "plain", or "none" where chat requests are refused. */
-const char *chat_template_name(const struct chat_template *chat);
-/* What to tell a client whose chat request met a condition of chat_template_new(). */
-const char *chat_template_refusal(const struct chat_template *chat);
-
 /**
  * chat_encode - append the ids of a conversation, ready for the assistant's answer
  * @messages: [n], contents of any bytes

@@ -451,11 +451,6 @@ void sched_clear_events(struct sched *sched)
 	sched->n_finished_events = 0;
 }
 
-bool sched_in_flight(const struct sched *sched)
-{
-	return sched->in_flight;
-}
-
 void sched_stats(const struct sched *sched, struct sched_stats *ret_stats)
 {
 	*ret_stats = (struct sched_stats){

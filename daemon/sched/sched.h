@@ -346,9 +346,6 @@ void sched_clear_events(struct sched *sched);
 /* Borrowed; NULL if the id is gone. */
 const struct request *sched_get(const struct sched *sched, uint32_t id);
 
-/* Whether a plan is in flight. */
-bool sched_in_flight(const struct sched *sched);
-
 /**
  * struct sched_stats - now
  * @running: requests that are not waiting, paused ones among them

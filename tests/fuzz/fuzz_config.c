@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/config_file.h"
+#include "tests/unit/daemon/config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -23,7 +24,7 @@ static void print(const struct config *config, char **text, size_t *len)
 
 	if (!out)
 		abort();
-	config_print(config, out);
+	config_text(config, out);
 	if (fclose(out) != 0)
 		abort();
 }

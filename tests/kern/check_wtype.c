@@ -110,9 +110,6 @@ void check_format(const struct ck *ck)
 	CK(kv_layout_init(&l, 0, 0, 1, 0, 64, 16) == -EINVAL);
 	CK(kv_layout_init(&l, 0, 0, 1, 1, 64, 24) == -EINVAL);
 	CK(kv_layout_init(&l, 0, 0, 1, 1, 264, 16) == -EINVAL);
-	CK(kv_format_from_name("fp16") == KV_FORMAT_FP16);
-	CK(kv_format_from_name("fp8_e4m3") == KV_FORMAT_FP8_E4M3);
-	CK(kv_format_from_name("fp17") == -EINVAL);
 
 	/* Every element of a block has a byte range of its own. */
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {

@@ -17,12 +17,15 @@ TOKEN = re.compile(r"""
   | (?P<name>[A-Za-z_]\w*)
   | (?P<number>\.?\d(?:[\w.]|[eEpP][+-])*)
   | (?P<space>\s+)
+  | (?P<arrow>->)
   | (?P<other>.)""", re.X | re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)(.*)$", re.S)
 # Where installed headers lie, by the first part of their name.
 INSTALLED = {"kvclient.h": "client/include/", "kvd": "ipc/include/"}
 # What makes a function one of its file alone; the macro is of kernels/x86/.
 STATIC = {"static", "INLINE"}
+# Before the name of a member or a type.
+NOT_A_FUNCTION = {".", "->", "struct", "union", "enum", "goto"}
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "typeof",
             "__typeof__", "_Alignof", "alignof", "_Static_assert", "static_assert", "defined",
             "__attribute__", "_Generic", "__asm__", "asm"}
@@ -64,7 +67,8 @@ class Source:
         calls = self.calls.setdefault(inside, set())
         uses = self.uses.setdefault(inside, set())
         for i, (kind, text) in enumerate(tokens):
-            if kind != "name" or text in KEYWORDS:
+            before = tokens[i - 1][1] if i else ""
+            if kind != "name" or text in KEYWORDS or before in NOT_A_FUNCTION:
                 continue
             uses.add(text)
             if i + 1 < len(tokens) and tokens[i + 1][1] == "(":

@@ -11,6 +11,7 @@
 
 #include "daemon/config_file.h"
 #include "kernels/format.h"
+#include "tests/unit/daemon/config_text.h"
 #include "tests/unit/suite.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -311,7 +312,7 @@ static char *printed(void)
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
-	config_print(&config, out);
+	config_text(&config, out);
 	fclose(out);
 	return text;
 }
@@ -413,27 +414,25 @@ static char *file_text(const char *name)
 START_TEST(shipped_file_covers_the_table)
 {
 	char *text = file_text("etc/kvd.conf"), section[64] = "", key[64];
-	struct config_key_info info;
-	size_t n = 0, i = 0;
+	size_t i = 0;
 	char *rest = text;
 	char *line;
 
-	while (config_key_info(n, &info))
-		n++;
 	while ((line = strsep(&rest, "\n"))) {
 		if (sscanf(line, "[%63[a-z_]]", section) == 1 || !*line)
 			continue;
 		ck_assert_msg(*line == '#', "nothing is set: %s", line);
 		if (sscanf(line, "#%63[a-z_] =", key) != 1)
 			continue;
-		ck_assert_msg(config_key_info(i, &info), "one key too many: %s", line);
-		ck_assert_str_eq(section, info.section);
-		ck_assert_str_eq(key, info.key);
-		ck_assert_str_eq(strchr(line, '=') + 1 + (*info.default_text != '\0'),
-				 info.default_text);
+		ck_assert_msg(i < config_n_keys, "one key too many: %s", line);
+		ck_assert_str_eq(section, config_keys[i].section);
+		ck_assert_str_eq(key, config_keys[i].name);
+		ck_assert_str_eq(strchr(line, '=') + 1 +
+					 (*config_keys[i].default_text != '\0'),
+				 config_keys[i].default_text);
 		i++;
 	}
-	ck_assert_uint_eq(i, n);
+	ck_assert_uint_eq(i, config_n_keys);
 	free(text);
 }
 END_TEST
@@ -473,26 +472,27 @@ END_TEST
 START_TEST(manual_names_each_key)
 {
 	char *page = file_text("docs/man/kvd.conf.5.scd"), entry[128];
-	struct config_key_info info;
 
-	for (size_t i = 0; config_key_info(i, &info); i++) {
+	for (size_t i = 0; i < config_n_keys; i++) {
+		const struct config_key *info = &config_keys[i];
+
 		/* Each has an entry of its own, "*key* = default". */
-		snprintf(entry, sizeof(entry), "\n*%s* =", info.key);
+		snprintf(entry, sizeof(entry), "\n*%s* =", info->name);
 		ck_assert_msg(strstr(page, entry) != NULL, "kvd.conf(5) lacks %s",
-			      info.key);
-		if (*info.default_text) {
-			snprintf(entry, sizeof(entry), "\n*%s* = %s\n", info.key,
-				 info.default_text);
+			      info->name);
+		if (*info->default_text) {
+			snprintf(entry, sizeof(entry), "\n*%s* = %s\n", info->name,
+				 info->default_text);
 			ck_assert_msg(strstr(page, entry) != NULL,
 				      "kvd.conf(5) gives another default for %s",
-				      info.key);
+				      info->name);
 		}
-		snprintf(entry, sizeof(entry), "\n# [%s]", info.section);
+		snprintf(entry, sizeof(entry), "\n# [%s]", info->section);
 		for (char *p = entry; *p; p++)
 			if (*p >= 'a' && *p <= 'z')
 				*p = (char)(*p - 'a' + 'A');
 		ck_assert_msg(strstr(page, entry) != NULL, "kvd.conf(5) lacks [%s]",
-			      info.section);
+			      info->section);
 	}
 	free(page);
 }
@@ -509,9 +509,9 @@ START_TEST(printed_is_read_back)
 			      "kv_cache_dtype=v=int4,k=fp8\n"),
 			 0);
 	before = printed();
-	ck_assert_ptr_nonnull(strstr(before, "kv_cache_memory = 1537K\n"));
-	ck_assert_ptr_nonnull(strstr(before, "log_rate_interval = 90s\n"));
-	ck_assert_ptr_nonnull(strstr(before, "affinity = 1-3,5\n"));
+	ck_assert_ptr_nonnull(strstr(before, "kv_cache_memory = 1573888\n"));
+	ck_assert_ptr_nonnull(strstr(before, "log_rate_interval = 90000000000ns\n"));
+	ck_assert_ptr_nonnull(strstr(before, "affinity = 1,2,3,5\n"));
 	config_deinit(&config);
 	ck_assert_int_eq(config_init(&config), 0);
 	ck_assert_int_eq(load(before), 0);

@@ -59,6 +59,15 @@ static void place_kick(struct place *place)
 	place->kicked = true;
 }
 
+static void place_watch(struct place *place, loop_io_fn fn)
+{
+	struct loop_io *io = &place->watch->io;
+
+	loop_io_remove(io);
+	ck_assert_int_eq(
+		loop_io_add(loop, io, place->fd, place->armed ? LOOP_READ : 0, fn), 0);
+}
+
 static void place_clear(struct place *place)
 {
 	if (!place->watch)
@@ -81,9 +90,7 @@ static void place_fill(struct place *place)
 	place->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ck_assert_int_ge(place->fd, 0);
 	place->armed = random_below(4) != 0;
-	ck_assert_int_eq(loop_io_add(loop, &place->watch->io, place->fd,
-				     place->armed ? LOOP_READ : 0, watch_called),
-			 0);
+	place_watch(place, watch_called);
 }
 
 static void deferred(struct loop_defer *defer)
@@ -110,9 +117,7 @@ static void act(void)
 		break;
 	case 1:
 		place->armed = !place->armed;
-		ck_assert_int_eq(
-			loop_io_modify(&place->watch->io, place->armed ? LOOP_READ : 0),
-			0);
+		place_watch(place, watch_called);
 		break;
 	case 2:
 		loop_defer(loop, &place->watch->defer, deferred);
@@ -191,8 +196,8 @@ START_TEST(random_operations)
 			place_fill(&places[i]);
 		loop_defer_cancel(&places[i].watch->defer);
 		loop_timer_stop(&places[i].watch->timer);
-		ck_assert_int_eq(loop_io_modify(&places[i].watch->io, LOOP_READ), 0);
-		places[i].watch->io.fn = count_only;
+		places[i].armed = true;
+		place_watch(&places[i], count_only);
 		places[i].n_calls = 0;
 		place_kick(&places[i]);
 	}

@@ -127,7 +127,6 @@ START_TEST(goes_round_and_fills)
 		}
 		ck_assert_int_eq(ring_client_put(&c, &sqe), RING_FULL);
 		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_FULL);
-		ck_assert_uint_eq(ring_daemon_cq_space(&d), 0);
 		/* No SQE is taken that could not be answered. */
 		ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_FULL);
 		/* Reading one makes room at once, since the daemon waits. */
@@ -266,7 +265,6 @@ START_TEST(impossible_words_are_faults)
 		shm_store_u64(&c.sq[0].seq, 0);
 		ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_FAULT);
 		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_FAULT);
-		ck_assert_uint_eq(ring_daemon_cq_space(&d), 0);
 		ring_daemon_notify(&d);
 		ring_client_deinit(&c);
 		ring_daemon_deinit(&d);
@@ -278,12 +276,10 @@ START_TEST(impossible_words_are_faults)
 			if (positions[i] == 1)
 				ck_assert_int_eq(ring_client_take(&c, &got), RING_OK);
 		}
-		if (positions[i] == 1) {
-			/* Forward to 4, seen, then back to 1. */
-			ck_assert_uint_eq(ring_daemon_cq_space(&d), 4);
-		}
+		/* Forward to 4, which the next post sees, then back to 1. */
+		for (k = 0; positions[i] == 1 && k < 4; k++)
+			ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
 		shm_store_u64(&c.client->cq_pos, positions[i]);
-		ck_assert_uint_eq(ring_daemon_cq_space(&d), 0);
 		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_FAULT);
 		ring_client_deinit(&c);
 		ring_daemon_deinit(&d);
