@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "client/internal.h"
+#include "client/opts.h"
 #include "ipc/base.h"
 #include "ipc/proto.h"
 
@@ -168,9 +169,15 @@ static int call_simple(struct kvc_client *c, const struct kvc_sqe *sqe,
 {
 	const struct kvd_cqe *cqe;
 	struct kvc_ring *r;
+	uint64_t detail;
 	int rc;
 
 	rc = client_check(c);
+	if (rc >= 0) {
+		rc = entry_check(sqe, &detail);
+		if (ret_usage)
+			ret_usage->detail = detail;
+	}
 	if (rc >= 0)
 		rc = get_hidden(c, input_bytes(sqe), output_bytes(sqe), deadline_ns, &r);
 	if (rc < 0)
@@ -218,19 +225,33 @@ int kvc_score(struct kvc_client *c, const struct kvc_input *input, uint32_t flag
 	return rc == -ENOBUFS && usage.detail ? (int)(usage.detail / 8) : rc;
 }
 
-int kvc_score_top(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
-		  uint32_t *tokens, float *logprobs, size_t cap,
-		  const struct kvc_top *top, struct kvd_cqe_usage *ret_usage)
+/* What only the daemon can know. The line about the rest stays as it is. */
+static int fail_score(struct kvc_client *c, const struct kvc_sqe *sqe)
+{
+	struct kvd_model_info model = {0};
+	struct kvc_score_opts o;
+
+	if (score_opts_of(sqe, &o) < 0 || !o.top)
+		return -EINVAL;
+	(void)kvc_get_model_info(c, &model);
+	if (o.top != KVD_TOP_ALL && o.top > model.n_vocab)
+		return kvc_fail(-EINVAL, "top is %u; the vocabulary has %u tokens", o.top,
+				model.n_vocab);
+	return kvc_fail(-EINVAL, "first is %u; the input has no such position", o.first);
+}
+
+int kvc_score_top(struct kvc_client *c, const struct kvc_input *input,
+		  const struct kvc_score_opts *opts, struct kvd_cqe_usage *ret_usage)
 {
 	struct kvd_cqe_usage usage = {0};
 	struct kvc_sqe sqe = {0};
 	int rc;
 
-	kvc_prep_score_top(&sqe, input, flags, tokens, logprobs, cap, top);
+	kvc_prep_score_top(&sqe, input, opts);
 	rc = call_simple(c, &sqe, 0, &usage);
 	if (ret_usage)
 		*ret_usage = usage;
-	return rc;
+	return rc == -EINVAL ? fail_score(c, &sqe) : rc;
 }
 
 int kvc_tokenize(struct kvc_client *c, const struct kvc_input *input, uint32_t flags,
@@ -261,13 +282,10 @@ int kvc_prefix_lookup(struct kvc_client *c, const struct kvc_input *input, uint3
 		      uint64_t *ret_id, uint32_t *ret_n_tokens)
 {
 	struct kvd_cqe_usage usage = {0};
-	struct kvc_sqe sqe = {
-		.opcode = KVD_OP_PREFIX_LOOKUP,
-		.flags = (uint8_t)flags,
-		.input = *input,
-	};
+	struct kvc_sqe sqe = {0};
 	int rc;
 
+	kvc_prep_prefix_lookup(&sqe, input, flags);
 	rc = call_simple(c, &sqe, 0, &usage);
 	*ret_id = rc > 0 ? usage.detail : 0;
 	if (ret_n_tokens)
@@ -407,6 +425,7 @@ int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
 {
 	struct collector k = {.fn = fn, .userdata = userdata};
 	struct kvc_sqe sqe = {0};
+	struct kvc_gen_opts o;
 	uint64_t deadline_ns = 0;
 	struct kvc_ring *r;
 	int rc;
@@ -416,16 +435,23 @@ int kvc_generate_input(struct kvc_client *c, const struct kvc_input *input,
 	rc = client_check(c);
 	if (rc < 0)
 		return rc;
-	if (opts && opts->size > offsetof(struct kvc_gen_opts, n) && opts->n > 1)
-		return kvc_fail(
-			-EINVAL,
-			"several sequences of one request need a ring of your own");
 	kvc_prep_generate(&sqe, input, opts);
-	k.logprobs = opts && opts->size > offsetof(struct kvc_gen_opts, gen_flags) &&
-		     (opts->gen_flags & KVD_GEN_LOGPROBS);
-	if (opts && opts->size >= offsetof(struct kvc_gen_opts, fork_at) &&
-	    opts->timeout_ms)
-		deadline_ns = deadline_after(opts->timeout_ms * INT64_C(1000000) +
+	rc = entry_check(&sqe, &k.result.usage.detail);
+	if (rc >= 0)
+		rc = gen_opts_read(&o, opts);
+	if (rc >= 0 && o.n > 1)
+		rc = kvc_fail(-EINVAL,
+			      "n is %u; several sequences of one request need a "
+			      "ring of your own",
+			      o.n);
+	if (rc < 0) {
+		if (ret_result)
+			*ret_result = k.result;
+		return rc;
+	}
+	k.logprobs = o.gen_flags & KVD_GEN_LOGPROBS;
+	if (o.timeout_ms)
+		deadline_ns = deadline_after(o.timeout_ms * INT64_C(1000000) +
 					     DEADLINE_GRACE_NS);
 	rc = get_hidden(c, input_bytes(&sqe), 0, deadline_ns, &r);
 	if (rc < 0)

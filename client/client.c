@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
+#include "client/opts.h"
 #include "ipc/base.h"
 #include "ipc/proto.h"
 #include "ipc/status.h"
@@ -21,24 +22,6 @@
 /* A service that restarts on failure is given up after 20 starts in a minute: doubled
  * twice, this leaves room for several requests that kill it. */
 #define PAUSE_NS 1000000000u
-
-/* Options of an older or newer caller into ours. Return: 0, -EINVAL, -E2BIG. */
-static int read_opts(struct kvc_connect_opts *dst, const struct kvc_connect_opts *src)
-{
-	const uint8_t *bytes = (const uint8_t *)src;
-	size_t i;
-
-	*dst = (struct kvc_connect_opts){.size = sizeof(*dst)};
-	if (!src)
-		return 0;
-	if (src->size < sizeof(src->size))
-		return -EINVAL;
-	for (i = sizeof(*dst); i < src->size; i++)
-		if (bytes[i] != 0)
-			return -E2BIG;
-	memcpy(dst, src, src->size < sizeof(*dst) ? src->size : sizeof(*dst));
-	return 0;
-}
 
 static int fail_connect(int err, const char *path)
 {
@@ -189,10 +172,9 @@ int kvc_connect(struct kvc_client **ret_client, const struct kvc_connect_opts *o
 	const char *path;
 	int rc;
 
-	rc = read_opts(&o, opts);
+	rc = opts_read(&o, sizeof(o), opts, "kvc_connect_opts");
 	if (rc < 0)
-		return kvc_fail(rc, "kvc_connect_opts of a version that this library "
-				    "does not know");
+		return rc;
 	path = o.socket_path ? o.socket_path : secure_getenv(KVD_SOCKET_ENV);
 	if (!path || !path[0])
 		path = KVD_SOCKET_DEFAULT;

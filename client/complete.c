@@ -41,20 +41,20 @@
  */
 static int copy_top(struct kvc_ring *r, struct kvc_request *q, size_t n)
 {
-	bool all = q->top.top == KVD_TOP_ALL;
+	bool all = q->score.top == KVD_TOP_ALL;
 	const uint8_t *out = r->ring.out + q->out_off + 8 * n;
-	uint64_t each = all ? r->n_vocab : q->top.top;
-	uint64_t count = n > q->top.first ? (n - q->top.first) * each : 0;
+	uint64_t each = all ? r->n_vocab : q->score.top;
+	uint64_t count = n > q->score.first ? (n - q->score.first) * each : 0;
 
-	if (count > q->top.cap || 8 * n + count * (all ? 4 : 8) > q->out_len)
+	if (count > q->score.top_cap || 8 * n + count * (all ? 4 : 8) > q->out_len)
 		return -ENOBUFS;
 	if (!all) {
-		if (q->top.ids)
-			memcpy(q->top.ids, out, 4 * count);
+		if (q->score.top_ids)
+			memcpy(q->score.top_ids, out, 4 * count);
 		out += 4 * count;
 	}
-	if (q->top.logprobs)
-		memcpy(q->top.logprobs, out, 4 * count);
+	if (q->score.top_logprobs)
+		memcpy(q->score.top_logprobs, out, 4 * count);
 	return 0;
 }
 
@@ -77,7 +77,7 @@ static int copy_output(struct kvc_ring *r, struct kvc_request *q, int32_t res)
 			memcpy(q->out, out, 4 * n);
 		if (q->out2)
 			memcpy(q->out2, out + 4 * n, 4 * n);
-		if (q->top.top)
+		if (q->score.top)
 			return copy_top(r, q, n);
 	}
 	return 0;
@@ -148,6 +148,7 @@ static void take_ended(struct kvc_ring *r)
 	memset(&r->cqe, 0, sizeof(r->cqe));
 	r->cqe.user_data = q->user_data;
 	r->cqe.res = q->res;
+	r->cqe.u.usage.detail = q->detail;
 	if (q->opcode == KVD_OP_GENERATE || q->opcode == KVD_OP_FORK) {
 		r->cqe.u.usage.finish_reason =
 			q->res == -ECANCELED ? KVD_FINISH_CANCELLED : KVD_FINISH_ERROR;

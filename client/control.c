@@ -263,7 +263,7 @@ int kvc_stats(struct kvc_client *c, struct kvd_stats *ret_stats)
 	if (rc < 0)
 		return rc;
 	if (size < sizeof(uint64_t))
-		return kvc_fail(-EINVAL, "kvd_stats.size is not set");
+		return kvc_fail(-EINVAL, "kvd_stats.size is %u; set it to sizeof", size);
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_STATS, KVD_MSG_STATS_REPLY,
 		      sizeof(struct kvd_msg_hdr) + sizeof(uint64_t), &reply,
 		      sizeof(reply));
@@ -296,7 +296,10 @@ int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 		return rc;
 	if ((domain && strlen(domain) >= sizeof(msg.domain)) ||
 	    (model && strlen(model) >= sizeof(msg.model) && !is_fingerprint(model)))
-		return kvc_fail(-ENAMETOOLONG, "names have at most %u bytes",
+		return kvc_fail(-ENAMETOOLONG, "a %s has at most %u bytes",
+				domain && strlen(domain) >= sizeof(msg.domain)
+					? "domain"
+					: "model's name",
 				KVD_NAME_MAX - 1);
 	if (domain)
 		proto_set_string(msg.domain, sizeof(msg.domain), domain);
@@ -375,7 +378,11 @@ int kvc_quota_set(struct kvc_client *c, uint32_t uid, uint32_t set,
 	if (rc < 0)
 		return rc;
 	if (!set || set & ~KVD_QUOTA_ALL)
-		return kvc_fail(-EINVAL, "no limit to set");
+		return kvc_fail(-EINVAL, "set is 0x%x; it must name limits of 0x%x", set,
+				KVD_QUOTA_ALL);
+	if (quota->reserved)
+		return kvc_fail(-EINVAL, "kvd_quota.reserved is %u; it must be 0",
+				quota->reserved);
 	return ctl_call(c, &msg, sizeof(msg), KVD_MSG_QUOTA, KVD_MSG_QUOTA_REPLY,
 			sizeof(reply), &reply, sizeof(reply));
 }
@@ -389,6 +396,9 @@ int kvc_drain(struct kvc_client *c, uint32_t action, uint32_t *ret_requests)
 	rc = client_check(c);
 	if (rc < 0)
 		return rc;
+	if (action > KVD_DRAIN_OFF)
+		return kvc_fail(-EINVAL, "action is %u; it must be <= %d", action,
+				KVD_DRAIN_OFF);
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_DRAIN, KVD_MSG_DRAIN_REPLY,
 		      sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
@@ -412,11 +422,21 @@ int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint3
 {
 	struct kvd_msg_prefix msg = {.action = action, .flags = flags, .id = id};
 	struct kvd_msg_prefix_reply reply;
+	uint32_t known;
 	int rc;
 
 	rc = client_check(c);
 	if (rc < 0)
 		return rc;
+	if (action < KVD_PREFIX_PIN || action > KVD_PREFIX_FLUSH)
+		return kvc_fail(-EINVAL, "action is %u; it must be >= %d and <= %d",
+				action, KVD_PREFIX_PIN, KVD_PREFIX_FLUSH);
+	known = action == KVD_PREFIX_PIN     ? KVD_PREFIX_PUBLIC
+		: action == KVD_PREFIX_FLUSH ? KVD_PREFIX_TREE
+					     : 0;
+	if (flags & ~known)
+		return kvc_fail(-EINVAL, "flags is 0x%x; action %u takes 0x%x", flags,
+				action, known);
 	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_PREFIX, KVD_MSG_PREFIX_REPLY,
 		      sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
@@ -436,7 +456,8 @@ int kvc_events(struct kvc_client *c, struct kvd_event *ret_events, size_t cap,
 	if (rc < 0)
 		return rc;
 	if (cap < KVD_EVENTS_PAGE)
-		return kvc_fail(-EINVAL, "room for %u events is needed", KVD_EVENTS_PAGE);
+		return kvc_fail(-EINVAL, "cap is %zu; it must be >= %u", cap,
+				KVD_EVENTS_PAGE);
 	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY, 0,
 		       NULL);
 	if (rc < 0)

@@ -61,6 +61,12 @@ int kvc_fail_status(int rc, uint64_t detail)
 	if (rc == KVD_E_TOKEN)
 		return kvc_fail(rc, "%s (at index %llu)", status_text(rc),
 				(unsigned long long)detail);
+	if (rc == -EINVAL)
+		return kvc_fail(rc,
+				"kvd refuses a value that this library does not check");
+	if (rc == -E2BIG && detail)
+		return kvc_fail(rc, "the input is larger than kvd takes (limit %llu)",
+				(unsigned long long)detail);
 	if (detail && (rc == KVD_E_QUOTA || rc == KVD_E_POOL || rc == KVD_E_BUSY))
 		return kvc_fail(rc, "%s (limit %llu)", status_text(rc),
 				(unsigned long long)detail);

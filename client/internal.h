@@ -111,20 +111,21 @@ struct kvc_client {
 
 /**
  * struct kvc_sqe - a request being prepared
+ * @opts:       GENERATE and FORK
+ * @score_opts: SCORE with alternatives; it has its own flags and outputs
  * @out, @out2: where the output goes: SCORE: ids and logprobs; else @out only
  * @cap:        elements there
- * @top:        SCORE: alternatives, or NULL
  */
 struct kvc_sqe {
 	uint64_t user_data;
 	uint8_t opcode;
-	uint8_t flags;
+	uint32_t flags;
 	struct kvc_input input;
 	const struct kvc_gen_opts *opts;
+	const struct kvc_score_opts *score_opts;
 	void *out;
 	void *out2;
 	size_t cap;
-	const struct kvc_top *top;
 	uint64_t target;
 };
 
@@ -140,11 +141,11 @@ struct progress {
  * struct kvc_request - one in flight
  * @wire:   as it was submitted, to be submitted again; user_data is @serial << 32 | index,
  *          so that a stray CQE is noticed
- * @top:    SCORE: copy of what was asked for; top.top 0: nothing
+ * @score:  SCORE: what is asked for
  * @deadline_ns: of GENERATE and FORK with timeout_ms, else 0
  * @given:  of the answer, to the caller
  * @again:  of the answer that comes after a restart; what @given has is skipped
- * @res:    of a request that this side ended, which @ended tells, or will end
+ * @res, @detail: of a request that this side ended, which @ended tells, or will end
  * @n_lost: restarts and refusals since a CQE was given out, weighted; @n_lives, @n_refused:
  *          their numbers
  * @n_seqs: GENERATE and FORK: sequences of it that have not ended
@@ -168,6 +169,7 @@ struct kvc_request {
 	void *out2;
 	size_t cap;
 	int32_t res;
+	uint64_t detail;
 	uint8_t opcode;
 	uint8_t n_lost;
 	uint8_t n_lives;
@@ -188,7 +190,7 @@ struct kvc_request {
 	struct progress given;
 	struct progress again;
 	struct kvd_sqe wire;
-	struct kvc_top top;
+	struct kvc_score_opts score;
 };
 
 /* user_data on the wire that no request has: of this side's own CANCEL; and the name of

@@ -56,7 +56,7 @@ void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t
 	*sqe = (struct kvc_sqe){
 		.user_data = sqe->user_data,
 		.opcode = KVD_OP_SCORE,
-		.flags = (uint8_t)flags,
+		.flags = flags,
 		.input = *input,
 		.out = tokens,
 		.out2 = logprobs,
@@ -65,11 +65,10 @@ void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t
 }
 
 void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
-			uint32_t flags, uint32_t *tokens, float *logprobs, size_t cap,
-			const struct kvc_top *top)
+			const struct kvc_score_opts *opts)
 {
-	kvc_prep_score(sqe, input, flags, tokens, logprobs, cap);
-	sqe->top = top;
+	kvc_prep_score(sqe, input, 0, NULL, NULL, 0);
+	sqe->score_opts = opts;
 }
 
 void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input, uint32_t flags,
@@ -78,7 +77,7 @@ void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input, uint3
 	*sqe = (struct kvc_sqe){
 		.user_data = sqe->user_data,
 		.opcode = KVD_OP_TOKENIZE,
-		.flags = (uint8_t)flags,
+		.flags = flags,
 		.input = *input,
 		.out = tokens,
 		.cap = cap,
@@ -91,10 +90,21 @@ void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
 	*sqe = (struct kvc_sqe){
 		.user_data = sqe->user_data,
 		.opcode = KVD_OP_DETOKENIZE,
-		.flags = (uint8_t)flags,
+		.flags = flags,
 		.input = kvc_tokens(tokens, n),
 		.out = text,
 		.cap = cap,
+	};
+}
+
+void kvc_prep_prefix_lookup(struct kvc_sqe *sqe, const struct kvc_input *input,
+			    uint32_t flags)
+{
+	*sqe = (struct kvc_sqe){
+		.user_data = sqe->user_data,
+		.opcode = KVD_OP_PREFIX_LOOKUP,
+		.flags = flags,
+		.input = *input,
 	};
 }
 

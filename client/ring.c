@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
+#include "client/opts.h"
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
 #include "ipc/proto.h"
@@ -146,14 +147,21 @@ void ring_free(struct kvc_ring *r, bool forked)
 	free(r);
 }
 
-/* Round up; what is above the limit stays, for the daemon to refuse. */
-static uint32_t round_entries(uint32_t n, uint32_t max)
+static int check_entries(const char *name, uint32_t n, uint32_t max)
+{
+	if (n <= max)
+		return 0;
+	return kvc_fail(-EINVAL, "%s is %u; it must be <= %u", name, n, max);
+}
+
+/* Up to a power of two, as all limits are. */
+static uint32_t round_entries(uint32_t n)
 {
 	uint32_t p = 1;
 
-	while (p < n && p < max)
+	while (p < n)
 		p *= 2;
-	return p < n ? n : p;
+	return p;
 }
 
 /* @max: what the daemon grants. The default gives way to it, what is asked for does not. */
@@ -173,29 +181,23 @@ static int arena_bytes(uint64_t *bytes, uint64_t standard, uint64_t max)
 int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 		  const struct kvc_ring_opts *opts)
 {
-	struct kvc_ring_opts o = {0};
 	uint64_t max_in, max_out;
-	const uint8_t *bytes = (const uint8_t *)opts;
-	size_t i;
+	struct kvc_ring_opts o;
 	int rc;
 
 	rc = client_check(c);
+	if (rc >= 0)
+		rc = opts_read(&o, sizeof(o), opts, "kvc_ring_opts");
+	if (rc >= 0)
+		rc = check_entries("sq_entries", o.sq_entries, KVD_MAX_SQ_ENTRIES);
+	if (rc >= 0)
+		rc = check_entries("cq_entries", o.cq_entries, KVD_MAX_CQ_ENTRIES);
 	if (rc < 0)
 		return rc;
-	if (opts) {
-		if (opts->size < sizeof(opts->size))
-			return kvc_fail(-EINVAL, "kvc_ring_opts.size is not set");
-		for (i = sizeof(o); i < opts->size; i++)
-			if (bytes[i] != 0)
-				return kvc_fail(-E2BIG, "kvc_ring_opts of a version that "
-							"this library does not know");
-		memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
-	}
-	o.sq_entries = round_entries(o.sq_entries ? o.sq_entries : SQ_DEFAULT,
-				     KVD_MAX_SQ_ENTRIES);
+	o.sq_entries = round_entries(o.sq_entries ? o.sq_entries : SQ_DEFAULT);
 	if (!o.cq_entries)
 		o.cq_entries = min_u32(o.sq_entries, KVD_MAX_CQ_ENTRIES / 4) * 4;
-	o.cq_entries = round_entries(o.cq_entries, KVD_MAX_CQ_ENTRIES);
+	o.cq_entries = round_entries(o.cq_entries);
 	client_max_arenas(c, &max_in, &max_out);
 	rc = arena_bytes(&o.in_bytes, IN_DEFAULT, max_in);
 	if (rc >= 0)

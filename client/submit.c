@@ -8,48 +8,11 @@
 #include <string.h>
 
 #include "client/internal.h"
+#include "client/opts.h"
 #include "ipc/base.h"
 
 /* No input is larger than its arena, so this stands for "too large" safely. */
 #define TOO_LARGE (2 * (uint64_t)KVD_MAX_ARENA_BYTES)
-
-/* Options as this library knows them. Return: 0, -EINVAL, -E2BIG. */
-static int read_gen_opts(struct kvc_gen_opts *dst, const struct kvc_gen_opts *src)
-{
-	const uint8_t *bytes = (const uint8_t *)src;
-	size_t i;
-
-	memset(dst, 0, sizeof(*dst));
-	if (!src)
-		return 0;
-	if (src->size < sizeof(src->size))
-		return -EINVAL;
-	for (i = sizeof(*dst); i < src->size; i++)
-		if (bytes[i] != 0)
-			return -E2BIG;
-	memcpy(dst, src, src->size < sizeof(*dst) ? src->size : sizeof(*dst));
-	if (dst->n_stop > KVD_MAX_STOP || dst->input_flags > UINT8_MAX)
-		return -EINVAL;
-	return 0;
-}
-
-/* The same for alternatives. */
-static int read_top(struct kvc_top *dst, const struct kvc_top *src)
-{
-	const uint8_t *bytes = (const uint8_t *)src;
-	size_t i;
-
-	memset(dst, 0, sizeof(*dst));
-	if (!src)
-		return 0;
-	if (src->size < sizeof(*dst) || src->top == 0)
-		return -EINVAL;
-	for (i = sizeof(*dst); i < src->size; i++)
-		if (bytes[i] != 0)
-			return -E2BIG;
-	*dst = *src;
-	return 0;
-}
 
 static bool takes_params(uint8_t opcode)
 {
@@ -97,7 +60,7 @@ uint64_t input_bytes(const struct kvc_sqe *sqe)
 	struct kvc_gen_opts o;
 	uint64_t params = 0;
 
-	if (takes_params(sqe->opcode) && read_gen_opts(&o, sqe->opts) == 0)
+	if (takes_params(sqe->opcode) && gen_opts_read(&o, sqe->opts) == 0)
 		params = align_up(params_bytes(&o), 4);
 	return params + data_bytes(&sqe->input);
 }
@@ -118,10 +81,13 @@ static uint64_t element_bytes(uint8_t opcode)
 
 uint64_t output_bytes(const struct kvc_sqe *sqe)
 {
-	uint64_t each = element_bytes(sqe->opcode), cap = sqe->cap, bound;
+	uint64_t each = element_bytes(sqe->opcode), cap = sqe->cap, bound, top;
+	struct kvc_score_opts score;
 
-	if (each == 0)
+	if (each == 0 || score_opts_of(sqe, &score) < 0)
 		return 0;
+	if (sqe->opcode == KVD_OP_SCORE)
+		cap = score.cap;
 	/*
 	 * A generous caller does not use the arena up: tokens are no more than
 	 * bytes, and a few that a template or the vocabulary adds.
@@ -133,10 +99,10 @@ uint64_t output_bytes(const struct kvc_sqe *sqe)
 	if (each != 1 && cap > bound)
 		cap = bound;
 	cap = cap < TOO_LARGE ? cap * each : TOO_LARGE;
-	if (sqe->top)
-		cap += sqe->top->cap < TOO_LARGE
-			       ? sqe->top->cap * (sqe->top->top == KVD_TOP_ALL ? 4 : 8)
-			       : TOO_LARGE;
+	if (score.top) {
+		top = score.top == KVD_TOP_ALL ? 4 : 8;
+		cap += score.top_cap < TOO_LARGE ? score.top_cap * top : TOO_LARGE;
+	}
 	return cap;
 }
 
@@ -225,36 +191,53 @@ static uint64_t find_target(const struct kvc_ring *r, uint64_t user_data)
 	return wire;
 }
 
-/* Room for, and a copy of, everything that @sqe names. Return: 0, -errno. */
+/* The options of @sqe; what they take of the input arena. They were checked before. */
+static uint64_t read_options(const struct kvc_sqe *sqe, struct kvc_request *q,
+			     struct kvd_sqe *wire, struct kvc_gen_opts *ret_gen)
+{
+	wire->flags = (uint8_t)sqe->flags;
+	if (sqe->opcode == KVD_OP_SCORE && score_opts_of(sqe, &q->score) == 0) {
+		wire->flags = (uint8_t)q->score.flags;
+		wire->arg = (uint64_t)q->score.first << 32 | q->score.top;
+		q->out = q->score.tokens;
+		q->out2 = q->score.logprobs;
+		q->cap = q->score.cap;
+	}
+	if (!takes_params(sqe->opcode) || gen_opts_read(ret_gen, sqe->opts) < 0)
+		return 0;
+	wire->flags = (uint8_t)ret_gen->input_flags;
+	q->keep = ret_gen->gen_flags & KVD_GEN_KEEP;
+	q->several = ret_gen->n > 1;
+	q->n_seqs = ret_gen->n > 1 ? (uint8_t)ret_gen->n : 1;
+	if (ret_gen->timeout_ms)
+		q->deadline_ns = clock_ns() + ret_gen->timeout_ms * UINT64_C(1000000);
+	return sqe->opts ? params_bytes(ret_gen) : 0;
+}
+
+static int never_fits(struct kvc_request *q, const char *arena, uint64_t need,
+		      uint64_t size)
+{
+	q->detail = size;
+	return kvc_fail(
+		-E2BIG,
+		"the request needs %llu bytes of its ring's %s arena, which has %llu",
+		(unsigned long long)need, arena, (unsigned long long)size);
+}
+
+/* Room for, and a copy of, everything that @sqe names. Return: 0, -ENOBUFS, -E2BIG. */
 static int marshal(struct kvc_ring *r, const struct kvc_sqe *sqe, struct kvc_request *q,
 		   struct kvd_sqe *wire)
 {
-	uint64_t params = 0, data, total, out = output_bytes(sqe);
+	uint64_t params, data, total, out = output_bytes(sqe);
 	struct kvc_gen_opts o;
-	int rc;
 
-	if (takes_params(sqe->opcode)) {
-		rc = read_gen_opts(&o, sqe->opts);
-		if (rc < 0)
-			return rc;
-		wire->flags = (uint8_t)o.input_flags;
-		if (sqe->opts)
-			params = params_bytes(&o);
-		q->keep = o.gen_flags & KVD_GEN_KEEP;
-		q->several = o.n > 1;
-		q->n_seqs = o.n > 1 && o.n <= KVD_MAX_N ? (uint8_t)o.n : 1;
-		if (o.timeout_ms)
-			q->deadline_ns = clock_ns() + o.timeout_ms * UINT64_C(1000000);
-	}
-	rc = read_top(&q->top, sqe->top);
-	if (rc < 0)
-		return rc;
-	if (sqe->opcode == KVD_OP_SCORE)
-		wire->arg = (uint64_t)q->top.first << 32 | q->top.top;
+	params = read_options(sqe, q, wire, &o);
 	data = data_bytes(&sqe->input);
 	total = align_up(params, 4) + data;
-	if (total > r->in.size || out > r->out.size)
-		return -E2BIG;
+	if (total > r->in.size)
+		return never_fits(q, "input", total, r->in.size);
+	if (out > r->out.size)
+		return never_fits(q, "output", out, r->out.size);
 	if (total > 0 && !arena_alloc(&r->in, total, &q->in_off))
 		return -ENOBUFS;
 	q->in_len = (uint32_t)total;
@@ -292,7 +275,8 @@ static struct kvc_request *request_begin(struct kvc_ring *r, const struct kvc_sq
 	q->out = sqe->out;
 	q->out2 = sqe->out2;
 	q->cap = sqe->cap;
-	q->top = (struct kvc_top){0};
+	q->score = (struct kvc_score_opts){0};
+	q->detail = 0;
 	q->keep = false;
 	q->several = false;
 	q->n_seqs = 1;
@@ -334,12 +318,12 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 {
 	struct kvd_sqe wire = {
 		.opcode = sqe->opcode,
-		.flags = sqe->flags,
 		.input = (uint16_t)sqe->input.kind,
 	};
 	struct kvc_request *q, *held;
+	uint64_t detail;
 	bool lost;
-	int rc = 0;
+	int rc;
 
 	if (!r->free_req || r->n_unsent ||
 	    (r->ring.sq_pos - r->ring.sq_seen >= r->ring.sq_entries &&
@@ -350,6 +334,13 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 	    r->n_reqs > 1)
 		return -EAGAIN;
 
+	rc = entry_check(sqe, &detail);
+	if (rc < 0) {
+		q = request_begin(r, sqe);
+		q->detail = detail;
+		request_end(r, q, rc);
+		return 0;
+	}
 	if (sqe->opcode == KVD_OP_CANCEL || sqe->opcode == KVD_OP_FORK)
 		wire.arg = find_target(r, sqe->target);
 	lost = sqe->opcode == KVD_OP_FORK && parent_lost(r, wire.arg);

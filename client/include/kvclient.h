@@ -89,7 +89,9 @@ KVC_API const char *kvc_errname(int err);
 /*
  * What the last failing call of this thread had to say: one line that names what
  * was tried and how to mend it. Empty if there was none. Valid until this
- * thread's next failing call.
+ * thread's next failing call. The library holds options, inputs and roles against their
+ * ranges before it sends anything; for an entry of a ring kvc_ring_submit() leaves the
+ * line, though the entry ends by its CQE.
  */
 KVC_API const char *kvc_errmsg(void);
 
@@ -333,35 +335,44 @@ KVC_API int kvc_score(struct kvc_client *client, const struct kvc_input *input,
 		      struct kvd_cqe_usage *ret_usage);
 
 /**
- * struct kvc_top - what else could have stood there: for kvc_score_top()
- * @size:     sizeof(struct kvc_top)
- * @top:      1..KVD_MAX_TOP: that many of the likeliest tokens that may follow
- *            each position, likeliest first; KVD_TOP_ALL: the whole vocabulary
- * @first:    the first position that is wanted; m = n - first of them, and the
- *            last one looks beyond the input
- * @ids:      [cap] of [m][top]; not used, and may be NULL, with KVD_TOP_ALL
- * @logprobs: [cap] of [m][top], or with KVD_TOP_ALL of [m][n_vocab]
- * @cap:      elements there; 64 MiB of them at most go through one ring
+ * struct kvc_score_opts - what to score, and where the output goes: kvc_score_top()
+ * @size:     sizeof(struct kvc_score_opts)
+ * @flags:    KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
+ * @top:      1..KVD_MAX_TOP: that many of the likeliest tokens that may follow each
+ *            position, likeliest first; KVD_TOP_ALL: the whole vocabulary; 0: none
+ * @first:    the first position whose alternatives are wanted; m = n - first of them,
+ *            and the last one looks beyond the input
+ * @tokens:   [cap] the input's token ids, or NULL
+ * @logprobs: [cap] of each, given those before it; the first is 0. Or NULL
+ * @cap:      elements there; if n is above it, neither is written
+ * @top_ids:  [top_cap] of [m][top]; not used, and may be NULL, with KVD_TOP_ALL
+ * @top_logprobs: [top_cap] of [m][top], or with KVD_TOP_ALL of [m][n_vocab]
+ * @top_cap:  elements there; 64 MiB of them at most go through one ring
  */
-struct kvc_top {
+struct kvc_score_opts {
 	size_t size;
+	uint32_t flags;
 	uint32_t top;
 	uint32_t first;
-	uint32_t *ids;
+	uint32_t reserved;
+	uint32_t *tokens;
 	float *logprobs;
 	size_t cap;
+	uint32_t *top_ids;
+	float *top_logprobs;
+	size_t top_cap;
 };
 
 /**
  * kvc_score_top() - kvc_score() with the alternatives of each position
  *
- * Needs KVD_FEATURE_SCORE_TOP. Return: as kvc_score(); -ENOBUFS: @top->cap is too
- * small, and what was written is without meaning; -EINVAL also for a @first that is
- * no position of the input.
+ * Needs KVD_FEATURE_SCORE_TOP. Return: the number of tokens; -ENOBUFS: @opts->top_cap is
+ * too small, and what was written is without meaning; -EINVAL also for a @first that is no
+ * position of the input.
  */
 KVC_API int kvc_score_top(struct kvc_client *client, const struct kvc_input *input,
-			  uint32_t flags, uint32_t *tokens, float *logprobs, size_t cap,
-			  const struct kvc_top *top, struct kvd_cqe_usage *ret_usage);
+			  const struct kvc_score_opts *opts,
+			  struct kvd_cqe_usage *ret_usage);
 
 /**
  * kvc_tokenize() - token ids of a text, or of a conversation in its template
@@ -538,6 +549,16 @@ KVC_API void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *inpu
 KVC_API void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input,
 			    uint32_t flags, uint32_t *tokens, float *logprobs,
 			    size_t cap);
+KVC_API void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
+				const struct kvc_score_opts *opts);
+/* res is the number of leading tokens that are cached, usage.detail names the prefix. */
+KVC_API void kvc_prep_prefix_lookup(struct kvc_sqe *sqe, const struct kvc_input *input,
+				    uint32_t flags);
+KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input,
+			       uint32_t flags, uint32_t *tokens, size_t cap);
+KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
+				 uint32_t flags, char *text, size_t cap);
+
 /*
  * Branch the request of this ring whose data is @target at any of its tokens; @input may
  * be NULL. See KVD_OP_FORK.
@@ -545,14 +566,6 @@ KVC_API void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input,
 KVC_API void kvc_prep_fork(struct kvc_sqe *sqe, uint64_t target,
 			   const struct kvc_input *input,
 			   const struct kvc_gen_opts *opts);
-
-KVC_API void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
-				uint32_t flags, uint32_t *tokens, float *logprobs,
-				size_t cap, const struct kvc_top *top);
-KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input,
-			       uint32_t flags, uint32_t *tokens, size_t cap);
-KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
-				 uint32_t flags, char *text, size_t cap);
 
 /*
  * Cancel the request of this ring that carries this user_data; of several, the one

@@ -227,8 +227,10 @@ static int fail_several(const struct choices *choices, int error)
 	const struct kvd_cqe_usage *usage = &choices->list[0].result.usage;
 	uint64_t detail = usage->detail;
 
-	/* the library has not seen what a completion says */
-	if (!detail || choices->list[0].res != error)
+	/* what the library refused itself it has told; of others it has not seen what their
+	 * completion says */
+	if (!detail || choices->list[0].res != error || error == -EINVAL ||
+	    error == -E2BIG)
 		return kvctl_fail("cannot generate", error);
 	fflush(stdout);
 	if (usage->prompt_tokens && (error == KVD_E_CONTEXT || error == KVD_E_POOL))

@@ -18,10 +18,10 @@ struct model_text;
 
 /* Longest text of one request. This bounds how long one client's text can hold up the
  * long texts of others (encoder.h). */
-#define INPUT_MAX_TEXT (1u << 20)
+#define INPUT_MAX_TEXT KVD_MAX_TEXT_BYTES
 
 /* Most token ids of one DETOKENIZE; other operations take what the context holds. */
-#define INPUT_MAX_TOKENS (1u << 20)
+#define INPUT_MAX_TOKENS KVD_MAX_DETOKENIZE
 
 /**
  * input_tokens() - make token ids

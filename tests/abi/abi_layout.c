@@ -354,12 +354,16 @@ int main(void)
 	VALUE(KVD_MAX_TOP);
 	VALUE(KVD_TOP_ALL);
 	VALUE(KVD_FEATURE_SCORE_TOP);
-	FIELD(kvc_top, size);
-	FIELD(kvc_top, top);
-	FIELD(kvc_top, first);
-	FIELD(kvc_top, ids);
-	FIELD(kvc_top, logprobs);
-	FIELD(kvc_top, cap);
+	FIELD(kvc_score_opts, size);
+	FIELD(kvc_score_opts, flags);
+	FIELD(kvc_score_opts, top);
+	FIELD(kvc_score_opts, first);
+	FIELD(kvc_score_opts, tokens);
+	FIELD(kvc_score_opts, logprobs);
+	FIELD(kvc_score_opts, cap);
+	FIELD(kvc_score_opts, top_ids);
+	FIELD(kvc_score_opts, top_logprobs);
+	FIELD(kvc_score_opts, top_cap);
 	VALUE(KVD_OP_FORK);
 	VALUE(KVD_MAX_N);
 	VALUE(KVD_MAX_KEPT);
@@ -460,5 +464,7 @@ int main(void)
 	VALUE(KVD_QUOTA_INFO_SIZE_1);
 	VALUE(KVD_PREFIX_INFO_SIZE_1);
 	VALUE(KVD_EVENT_SIZE_1);
+	VALUE(KVD_MAX_TEXT_BYTES);
+	VALUE(KVD_MAX_DETOKENIZE);
 	return 0;
 }

@@ -36,10 +36,12 @@ class Result(ctypes.Structure):
                 ("logprobs", POINTER(c_float)), ("n_tokens", c_size_t), ("usage", Usage)]
 
 
-class Top(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("top", c_uint32), ("first", c_uint32),
-                ("ids", POINTER(c_uint32)), ("logprobs", POINTER(c_float)),
-                ("cap", c_size_t)]
+class ScoreOpts(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("top", c_uint32),
+                ("first", c_uint32), ("reserved", c_uint32), ("tokens", POINTER(c_uint32)),
+                ("logprobs", POINTER(c_float)), ("cap", c_size_t),
+                ("top_ids", POINTER(c_uint32)), ("top_logprobs", POINTER(c_float)),
+                ("top_cap", c_size_t)]
 
 
 class Answer:
@@ -120,18 +122,18 @@ class Client:
         n = len(tokens) - first
         source, _keep = self.input(tokens)
         ids, logprobs = (c_uint32 * n)(), (c_float * n)()
-        top = Top(sizeof(Top), 1, first, ids, logprobs, n)
-        self.check(self.lib.kvc_score_top(self.client, byref(source), 0, None, None,
-                                          c_size_t(len(tokens)), byref(top), None))
+        opts = ScoreOpts(size=sizeof(ScoreOpts), top=1, first=first, cap=len(tokens),
+                         top_ids=ids, top_logprobs=logprobs, top_cap=n)
+        self.check(self.lib.kvc_score_top(self.client, byref(source), byref(opts), None))
         return list(ids)
 
     def next_logprobs(self, tokens, wanted):
         """Logprobs that the wanted tokens come next."""
         source, _keep = self.input(tokens)
         row = (c_float * self.n_vocab)()
-        top = Top(sizeof(Top), TOP_ALL, len(tokens) - 1, None, row, self.n_vocab)
-        self.check(self.lib.kvc_score_top(self.client, byref(source), 0, None, None,
-                                          c_size_t(len(tokens)), byref(top), None))
+        opts = ScoreOpts(size=sizeof(ScoreOpts), top=TOP_ALL, first=len(tokens) - 1,
+                         cap=len(tokens), top_logprobs=row, top_cap=self.n_vocab)
+        self.check(self.lib.kvc_score_top(self.client, byref(source), byref(opts), None))
         return [row[t] for t in wanted]
 
 

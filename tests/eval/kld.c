@@ -89,16 +89,18 @@ static void get_rows(struct peer *peer, const uint32_t *ids, size_t first, size_
 		     uint32_t n_vocab, float *rows, float *scores)
 {
 	struct kvc_input in = kvc_tokens(ids, last);
-	struct kvc_top top = {
-		.size = sizeof(top),
+	const struct kvc_score_opts o = {
+		.size = sizeof(o),
 		.top = KVD_TOP_ALL,
 		.first = (uint32_t)first,
-		.logprobs = rows,
-		.cap = (last - first) * n_vocab,
+		.logprobs = scores,
+		.cap = last,
+		.top_logprobs = rows,
+		.top_cap = (last - first) * n_vocab,
 	};
 	int rc;
 
-	rc = kvc_score_top(peer->client, &in, 0, NULL, scores, last, &top, NULL);
+	rc = kvc_score_top(peer->client, &in, &o, NULL);
 	if (rc < 0)
 		die("%s: %s", peer->name, kvc_errmsg());
 	for (size_t i = first; i + 1 < last; i++)

@@ -48,6 +48,8 @@ extern "C" {
 #define KVD_MAX_CHAT_MESSAGES 1024u       /* messages of one CHAT input */
 #define KVD_MAX_CHAT_ROLE_LEN 64u         /* bytes of one role name, at least 1 */
 #define KVD_MAX_TOP           256u        /* alternatives of one position of a SCORE */
+#define KVD_MAX_TEXT_BYTES    (1u << 20)  /* of a TEXT, or of all records of a CHAT */
+#define KVD_MAX_DETOKENIZE    (1u << 20)  /* token ids of one DETOKENIZE */
 
 /* ------------------------------------------------------------------------
  * Rings.
@@ -528,8 +530,8 @@ enum kvd_finish {
  *               not 0; a parameter outside its range; a malformed record
  *   -EFAULT     an offset and length that leave the arena
  *   -ENOBUFS    out_len too small; usage.detail = bytes it takes
- *   -E2BIG      more than 1 MiB of text, 1,048,576 ids to DETOKENIZE, or too many
- *               messages; usage.detail = the limit
+ *   -E2BIG      more than KVD_MAX_TEXT_BYTES of text, KVD_MAX_DETOKENIZE ids, or
+ *               KVD_MAX_CHAT_MESSAGES messages; usage.detail = the limit
  *   -ENOENT     CANCEL found nothing
  *   -ECANCELED  ended by CANCEL or by closing the ring
  *   -ENOMEM     the daemon is out of memory for its own bookkeeping

@@ -357,20 +357,29 @@ START_TEST(score_with_alternatives)
 {
 	static float p[3 * 256];
 	uint32_t ids[9];
-	struct kvc_top top = {sizeof(top), 3, 1, ids, p, 9};
+	struct kvc_score_opts o = {
+		.size = sizeof(o),
+		.top = 3,
+		.first = 1,
+		.cap = 4,
+		.top_ids = ids,
+		.top_logprobs = p,
+		.top_cap = 9,
+	};
 	struct kvc_input in = kvc_text("abcd", 4);
 
-	ck_assert_int_eq(kvc_score_top(client, &in, 0, NULL, NULL, 4, &top, NULL), 4);
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
 	for (uint32_t i = 0; i < 9; i++)
 		ck_assert(ids[i] == 1 + i / 3 + i % 3 && p[i] == -(float)(i % 3));
-	top.cap = 8;
-	ck_assert_int_eq(kvc_score_top(client, &in, 0, NULL, NULL, 4, &top, NULL),
-			 -ENOBUFS);
-	top.first = 4;
-	ck_assert_int_eq(kvc_score_top(client, &in, 0, NULL, NULL, 4, &top, NULL),
-			 -EINVAL);
-	top = (struct kvc_top){sizeof(top), KVD_TOP_ALL, 1, NULL, p, 3 * 256};
-	ck_assert_int_eq(kvc_score_top(client, &in, 0, NULL, NULL, 4, &top, NULL), 4);
+	o.top_cap = 8;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -ENOBUFS);
+	o.first = 4;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -EINVAL);
+	o.top = KVD_TOP_ALL;
+	o.first = 1;
+	o.top_ids = NULL;
+	o.top_cap = 3 * 256;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
 	for (uint32_t i = 0; i < 3 * 256; i++)
 		ck_assert_float_eq(p[i], -(float)(i % 256));
 }
