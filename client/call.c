@@ -80,7 +80,8 @@ static void drop_left(struct kvc_client *c, uint64_t deadline_ns)
 
 static void put_hidden(struct kvc_client *c, struct kvc_ring *r, uint64_t deadline_ns)
 {
-	if (r->in_flight || r->fault || r->has_cqe || r->sqe_head != r->sqe_tail) {
+	if (r->in_flight || r->fault || r->has_cqe || r->n_ready ||
+	    r->sqe_head != r->sqe_tail) {
 		drop_hidden(c, r, deadline_ns);
 		return;
 	}

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -167,8 +168,7 @@ static void end_all(struct kvc_ring *r, int res)
 			request_end(r, &r->reqs[i], res);
 }
 
-/* The daemon that made the ring is dead. */
-static void set_hup(struct kvc_ring *r)
+void ring_hup(struct kvc_ring *r)
 {
 	if (r->hup)
 		return;
@@ -203,7 +203,7 @@ static void look_around(struct kvc_ring *r)
 	struct pollfd p = {.fd = r->hup ? -1 : r->ring.fd_complete, .events = 0};
 
 	if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)))
-		set_hup(r);
+		ring_hup(r);
 	(void)client_attend(r);
 }
 
@@ -288,28 +288,88 @@ static bool look_is_due(struct kvc_ring *r)
 	return true;
 }
 
-int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
+/* Fill r->cqe without ever waiting. */
+static int peek(struct kvc_ring *r)
 {
 	int rc;
 
-	if (client_forked(r->client))
-		return kvc_fail_status(-EOWNERDEAD, 0);
 	rc = next_cqe(r);
 	if (rc == -EAGAIN && look_is_due(r)) {
 		look_around(r);
 		if (ring_stale(r))
 			rc = next_cqe(r);
 	}
-	if (rc == 0)
-		*ret_cqe = &r->cqe;
-	else if (rc != -EAGAIN)
+	if (rc < 0 && rc != -EAGAIN)
 		kvc_fail_status(rc, 0);
 	return rc;
 }
 
+/* The one to be given out next; only where there is one. */
+static const struct kvd_cqe *first_cqe(const struct kvc_ring *r)
+{
+	return r->n_ready ? &r->ready[r->ready_at] : &r->cqe;
+}
+
+int kvc_ring_peek_cqe(struct kvc_ring *r, const struct kvd_cqe **ret_cqe)
+{
+	int rc;
+
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	rc = r->n_ready ? 0 : peek(r);
+	if (rc == 0)
+		*ret_cqe = first_cqe(r);
+	return rc;
+}
+
+int kvc_ring_peek_batch(struct kvc_ring *r, const struct kvd_cqe **ret_cqes, unsigned cap)
+{
+	uint32_t mask = r->ring.cq_entries - 1;
+	unsigned n;
+	int rc = 0;
+
+	if (client_forked(r->client))
+		return kvc_fail_status(-EOWNERDEAD, 0);
+	if (!r->ready)
+		r->ready = calloc(r->ring.cq_entries, sizeof(*r->ready));
+	if (!r->ready)
+		return kvc_fail_status(-ENOMEM, 0);
+	cap = min_u32(cap, r->ring.cq_entries);
+	while (r->n_ready < cap && (rc = peek(r)) == 0) {
+		r->ready[(r->ready_at + r->n_ready++) & mask] = r->cqe;
+		r->has_cqe = false;
+	}
+	for (n = 0; n < cap && n < r->n_ready; n++)
+		ret_cqes[n] = &r->ready[(r->ready_at + n) & mask];
+	return n || rc == -EAGAIN ? (int)n : rc;
+}
+
+void kvc_ring_cq_advance(struct kvc_ring *r, unsigned n)
+{
+	uint32_t of_ready = min_u32(n, r->n_ready);
+
+	r->ready_at = (r->ready_at + of_ready) & (r->ring.cq_entries - 1);
+	r->n_ready -= of_ready;
+	if (n > of_ready)
+		r->has_cqe = false;
+}
+
 void kvc_ring_cqe_seen(struct kvc_ring *r)
 {
-	r->has_cqe = false;
+	kvc_ring_cq_advance(r, 1);
+}
+
+int kvc_ring_for_each_cqe(struct kvc_ring *r, kvc_cqe_fn fn, void *userdata)
+{
+	const struct kvd_cqe *cqe;
+	int n = 0, rc, stop = 0;
+
+	while (!stop && n < INT32_MAX && (rc = kvc_ring_peek_cqe(r, &cqe)) == 0) {
+		stop = fn(userdata, cqe);
+		kvc_ring_cqe_seen(r);
+		n++;
+	}
+	return n || rc == -EAGAIN ? n : rc;
 }
 
 /* Poll for a while. True if something is there. */
@@ -344,11 +404,10 @@ static bool spin(struct kvc_ring *r, uint64_t deadline_ns)
 	return false;
 }
 
-/* Are @n CQEs there to be given out? */
-static bool has_ready(const struct kvc_ring *r, unsigned n)
+bool ring_has_ready(const struct kvc_ring *r, unsigned n)
 {
 	const struct ring_client *c = &r->ring;
-	unsigned have = r->has_cqe;
+	unsigned have = r->has_cqe + r->n_ready;
 	uint64_t pos = c->cq_pos;
 	uint32_t id;
 
@@ -388,7 +447,7 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 	int rc = 1, err = 0;
 
 	ring_client_arm(&r->ring, want_sq);
-	if (!has_ready(r, n) && !(want_sq && ring_client_sq_space(&r->ring) > 0)) {
+	if (!ring_has_ready(r, n) && !(want_sq && ring_client_sq_space(&r->ring) > 0)) {
 		if (deadline_ns) {
 			now = clock_ns();
 			left = now < deadline_ns ? deadline_ns - now : 0;
@@ -410,7 +469,7 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 	if (r->epoll_fd >= 0)
 		ring_client_arm(&r->ring, r->n_unsent > 0);
 	if (p[0].revents & (POLLHUP | POLLERR))
-		set_hup(r);
+		ring_hup(r);
 	if (p[1].revents && !client_attend(r)) {
 		ts = (struct timespec){.tv_nsec = TICK_BUSY_NS};
 		(void)ppoll(p, 1, &ts, NULL);
@@ -429,25 +488,25 @@ static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 			return rc;
 		/* One that came between these two looks must be taken as well. What a
 		 * restart made come twice is not given out. */
-		if (has_ready(r, n)) {
+		if (ring_has_ready(r, n)) {
 			rc = next_cqe(r);
 			if (rc != -EAGAIN)
 				return rc;
 			continue;
 		}
 		/* The rest comes on another ring. */
-		if (r->has_cqe && ring_stale(r))
+		if ((r->has_cqe || r->n_ready) && ring_stale(r))
 			return 0;
 		if (r->sqe_head != r->sqe_tail) {
 			if (kvc_ring_submit(r) > 0)
 				continue;
 		} else if (r->in_flight == 0) {
-			return r->has_cqe ? 0 : -ENODATA;
+			return r->has_cqe || r->n_ready ? 0 : -ENODATA;
 		}
 		if (!r->has_cqe && !ring_stale(r) && spin(r, deadline_ns))
 			continue;
 		rc = sleep_on(r, n, deadline_ns);
-		if (rc == -ETIME && has_ready(r, n))
+		if (rc == -ETIME && ring_has_ready(r, n))
 			continue;
 		if (rc < 0)
 			return rc;
@@ -461,12 +520,12 @@ int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
 
 	if (client_forked(r->client))
 		return kvc_fail_status(-EOWNERDEAD, 0);
-	rc = next_cqe(r);
+	rc = r->n_ready ? 0 : next_cqe(r);
 	if (rc == -EAGAIN)
 		rc = wait_ready(r, 1, deadline_ns);
 	if (rc < 0)
 		return kvc_fail_status(rc, 0);
-	*ret_cqe = &r->cqe;
+	*ret_cqe = first_cqe(r);
 	return 0;
 }
 
@@ -485,68 +544,13 @@ int kvc_ring_submit_and_wait(struct kvc_ring *r, unsigned n, int64_t timeout_ns)
 		return submitted;
 	if (n > r->ring.cq_entries)
 		n = r->ring.cq_entries;
-	if (n > 0) {
+	if (n > r->n_ready) {
 		/* What a restart made come twice is ready, but not given out. */
 		rc = next_cqe(r);
-		if (rc == -EAGAIN || (rc == 0 && !has_ready(r, n)))
+		if (rc == -EAGAIN || (rc == 0 && !ring_has_ready(r, n)))
 			rc = wait_ready(r, n, deadline_after(timeout_ns));
 		if (rc < 0 && rc != -ENODATA)
 			return kvc_fail_status(rc, 0);
 	}
 	return submitted > 0 ? submitted : 0;
-}
-
-int kvc_ring_event_fd(struct kvc_ring *r)
-{
-	_cleanup_(closep) int epoll_fd = -1;
-	_cleanup_(closep) int wake_fd = -1;
-	struct epoll_event in = {.events = EPOLLIN};
-	struct kvc_client *c = r->client;
-	int rc;
-
-	if (client_forked(c))
-		return kvc_fail_status(-EOWNERDEAD, 0);
-	if (r->epoll_fd >= 0)
-		return r->epoll_fd;
-	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (epoll_fd < 0)
-		return kvc_fail_status(-errno, 0);
-	if (doorbell_init_submit(&wake_fd) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, r->ring.fd_complete, &in) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &in) < 0)
-		return kvc_fail_status(-errno, 0);
-
-	client_lock(c);
-	r->epoll_fd = epoll_fd;
-	rc = client_watch(c, r);
-	if (rc < 0)
-		r->epoll_fd = -1;
-	else
-		r->wake_fd = fd_steal(&wake_fd);
-	client_unlock(c);
-	if (rc < 0)
-		return kvc_fail_status(rc, 0);
-	(void)fd_steal(&epoll_fd);
-	/* What is held back is looked through again, and sets its alarm. */
-	r->hold_ns = 0;
-	ring_client_arm(&r->ring, r->n_unsent > 0);
-	/* What lies ready already must show too. */
-	if (has_ready(r, 1) || ring_stale(r) || r->n_held)
-		doorbell_signal_submit(r->wake_fd);
-	return r->epoll_fd;
-}
-
-int kvc_ring_event_ack(struct kvc_ring *r)
-{
-	if (client_forked(r->client))
-		return kvc_fail_status(-EOWNERDEAD, 0);
-	if (r->epoll_fd < 0)
-		return kvc_fail(-EINVAL, "kvc_ring_event_fd() was not called");
-	doorbell_clear_submit(r->wake_fd);
-	ring_clear_alarm(r);
-	if (!r->hup && !doorbell_clear_complete(r->ring.fd_complete))
-		set_hup(r);
-	(void)client_attend(r);
-	ring_client_arm(&r->ring, r->n_unsent > 0);
-	return 0;
 }

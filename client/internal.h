@@ -235,13 +235,16 @@ struct reopen {
  * @hold_fd:    in @epoll_fd, a timer for that, or -1
  * @kept, @n_kept: the last KVD_MAX_KEPT that were kept, round and round
  * @ended_head, @ended_tail: requests that this side ended, to be given out
- * @cqe:        given out and not yet seen
+ * @cqe:        given out and not yet seen, while @has_cqe
+ * @ready:      [ring.cq_entries] made by the first batch: CQEs given out together and not
+ *              yet seen, @n_ready of them from @ready_at on, before @cqe
  * @fault:      why the ring is of no use any more, or 0: KVD_E_PROTO when the daemon's
  *              words made no sense
  * @hup:        its pipe has hung up: the daemon that made it is dead
  * @epoll_fd:   kvc_ring_event_fd(), -1 before; holds the doorbell, the socket, the
  *              client's timer and @wake_fd, an eventfd for what this side has to tell.
- *              Both change under ctl_lock
+ *              Set once, by the ring's thread; others load them whole
+ * @unwatched:  @epoll_fd has not got the client's descriptors yet
  * @missed:     it found ctl_lock taken, and has to be woken when that is free
  * @spin_now:   nanoseconds to poll before sleeping; learned
  * @looked_ns:  when a peek last looked at the socket
@@ -270,6 +273,9 @@ struct kvc_ring {
 	bool hup;
 	int fault;
 	struct kvd_cqe cqe;
+	struct kvd_cqe *ready;
+	uint32_t ready_at;
+	uint32_t n_ready;
 	struct arena in;
 	struct arena out;
 	bool missed;
@@ -283,6 +289,7 @@ struct kvc_ring {
 	uint8_t fingerprint[32];
 	int epoll_fd;
 	int wake_fd;
+	bool unwatched;
 	struct kvc_ring *next;
 	struct kvc_ring *prev;
 	struct kvc_ring *next_idle;
@@ -360,7 +367,7 @@ void client_answered(struct kvc_client *c);
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
 /* After a change of what client_attend() is to be called for though no descriptor tells. */
 void client_set_timer(struct kvc_client *c);
-/* Put this client's descriptors into a ring's epoll, or take them out. */
+/* Put this client's descriptors into the epoll of @r. Return: 0, -errno. */
 int client_watch(struct kvc_client *c, struct kvc_ring *r);
 
 /**
@@ -463,9 +470,18 @@ void ring_clear_alarm(struct kvc_ring *r);
  * Return: false if nothing of it remains. */
 bool ring_progress(struct kvc_ring *r, struct kvc_request *q);
 
-/* complete.c: kvc_ring_wait_cqe() until @deadline_ns. */
+/* complete.c: the daemon that made the ring is dead. */
+void ring_hup(struct kvc_ring *r);
+/* Are @n CQEs there to be given out? */
+bool ring_has_ready(const struct kvc_ring *r, unsigned n);
+/* kvc_ring_wait_cqe() until @deadline_ns. */
 int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
 		    uint64_t deadline_ns);
+
+/* event.c: let its event loop look at the ring, if one watches it. */
+void ring_wake(struct kvc_ring *r);
+/* The ring's thread, under ctl_lock: its event loop hears of the client from now on. */
+int ring_watch(struct kvc_ring *r);
 
 /* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
 uint64_t input_bytes(const struct kvc_sqe *sqe);

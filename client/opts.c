@@ -182,6 +182,10 @@ static int check_chat(const struct kvc_message *m, size_t n, uint64_t *ret_detai
 		if (!m[i].role || !m[i].content)
 			return kvc_fail(-EINVAL, "message %zu has no %s", i,
 					m[i].role ? "content" : "role");
+		if (m[i].reserved[0] || m[i].reserved[1])
+			return kvc_fail(
+				-EINVAL,
+				"message %zu: reserved is not NULL; initialise it", i);
 		if (!is_role(m[i].role))
 			return kvc_fail(-EINVAL,
 					"message %zu has a bad role; it must be 1 to %u "
@@ -198,6 +202,9 @@ static int check_input(const struct kvc_sqe *sqe, uint64_t *ret_detail)
 {
 	const struct kvc_input *in = &sqe->input;
 
+	if (in->reserved)
+		return kvc_fail(-EINVAL, "kvc_input.reserved is %u; it must be 0",
+				in->reserved);
 	if (in->n && !in->data)
 		return kvc_fail(-EINVAL, "the input is NULL, but has %zu elements",
 				in->n);

@@ -60,8 +60,8 @@ bool client_trylock(struct kvc_ring *r)
 
 	if (pthread_mutex_trylock(&c->ctl_lock) == 0)
 		return true;
-	/* A healthy ring is told by the socket itself. */
-	if (!ring_stale(r))
+	/* A healthy ring that watches the socket is told by that itself. */
+	if (!ring_stale(r) && !r->unwatched)
 		return false;
 	__atomic_store_n(&r->missed, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->missed, true, __ATOMIC_RELEASE);
@@ -76,9 +76,8 @@ void client_unlock(struct kvc_client *c)
 		if (__atomic_exchange_n(&c->missed, false, __ATOMIC_ACQ_REL))
 			for (struct kvc_ring *r = c->rings; r; r = r->next)
 				if (__atomic_exchange_n(&r->missed, false,
-							__ATOMIC_RELAXED) &&
-				    r->wake_fd >= 0)
-					doorbell_signal_submit(r->wake_fd);
+							__ATOMIC_RELAXED))
+					ring_wake(r);
 		pthread_mutex_unlock(&c->ctl_lock);
 		shm_full_barrier();
 	} while (__atomic_load_n(&c->missed, __ATOMIC_RELAXED) &&
@@ -132,18 +131,21 @@ void client_set_timer(struct kvc_client *c)
 static void wake_rings(struct kvc_client *c)
 {
 	for (struct kvc_ring *r = c->rings; r; r = r->next)
-		if (r->wake_fd >= 0)
-			doorbell_signal_submit(r->wake_fd);
+		ring_wake(r);
 }
 
 static void watch_socket(struct kvc_client *c, bool on)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
 
-	for (struct kvc_ring *r = c->rings; r; r = r->next)
-		if (r->epoll_fd >= 0)
-			(void)epoll_ctl(r->epoll_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
-					c->sock, &event);
+	int fd;
+
+	for (struct kvc_ring *r = c->rings; r; r = r->next) {
+		fd = __atomic_load_n(&r->epoll_fd, __ATOMIC_ACQUIRE);
+		if (fd >= 0)
+			(void)epoll_ctl(fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->sock,
+					&event);
+	}
 }
 
 int client_watch(struct kvc_client *c, struct kvc_ring *r)
@@ -157,10 +159,12 @@ int client_watch(struct kvc_client *c, struct kvc_ring *r)
 			return -errno;
 		client_set_timer(c);
 	}
-	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->timer_fd, &in) < 0)
+	/* What is in it already may have been put there by another thread, or an earlier try. */
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->timer_fd, &in) < 0 &&
+	    errno != EEXIST)
 		return -errno;
 	if (c->state != CLIENT_GONE && c->state != CLIENT_DEAD &&
-	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->sock, &sock) < 0)
+	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->sock, &sock) < 0 && errno != EEXIST)
 		return -errno;
 	return 0;
 }

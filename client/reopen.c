@@ -69,8 +69,7 @@ void reopen_look(struct kvc_client *c)
 			continue;
 		r->reopen.look_ns = 0;
 		late |= r->reopen.tag && c->epoch == r->reopen.epoch;
-		if (r->wake_fd >= 0)
-			doorbell_signal_submit(r->wake_fd);
+		ring_wake(r);
 	}
 	if (!late)
 		return;
@@ -124,8 +123,7 @@ static void put_down(struct kvc_ring *r, int status)
 	r->reopen.look_ns = 0;
 	r->reopen.status = status;
 	/* Who sleeps in an event loop may have been woken for another thread. */
-	if (r->wake_fd >= 0)
-		doorbell_signal_submit(r->wake_fd);
+	ring_wake(r);
 }
 
 bool reopen_cut(struct kvc_client *c, uint32_t own_tag)

@@ -142,6 +142,7 @@ void ring_free(struct kvc_ring *r, bool forked)
 	fd_close(r->hold_fd);
 	arena_deinit(&r->in);
 	arena_deinit(&r->out);
+	free(r->ready);
 	free(r->reqs);
 	free(r->sqes);
 	free(r);
@@ -281,8 +282,7 @@ void request_end(struct kvc_ring *r, struct kvc_request *q, int res)
 	else
 		r->ended_head = id;
 	r->ended_tail = id;
-	if (r->wake_fd >= 0)
-		doorbell_signal_submit(r->wake_fd);
+	ring_wake(r);
 }
 
 unsigned kvc_ring_in_flight(const struct kvc_ring *r)

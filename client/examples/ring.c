@@ -2,9 +2,8 @@
 /*
  * Many requests in flight on one thread: every argument is a prompt, all of them
  * run side by side, and each answer is printed when it is complete. Shows the
- * loop that an event-driven program would have: poll, acknowledge, peek.
+ * loop that an event-driven program would have: poll, acknowledge, take what came.
  */
-#include <errno.h>
 #include <kvclient.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,10 +16,11 @@ struct answer {
 	size_t len;
 };
 
-/* Returns 1 when the answer is complete. */
-static int on_cqe(const struct kvd_cqe *cqe)
+/* Counts the answers that are complete. */
+static int on_cqe(void *userdata, const struct kvd_cqe *cqe)
 {
 	struct answer *a = kvc_cqe_get_data(cqe);
+	int *done = userdata;
 	size_t n;
 
 	if (cqe->flags & KVD_CQE_MORE) {
@@ -37,14 +37,14 @@ static int on_cqe(const struct kvd_cqe *cqe)
 		printf("%s|%.*s  (%d tokens, %u of the prompt's %u cached)\n", a->prompt,
 		       (int)a->len, a->text, cqe->res, cqe->u.usage.cached_tokens,
 		       cqe->u.usage.prompt_tokens);
-	return 1;
+	(*done)++;
+	return 0;
 }
 
 static int run(struct kvc_ring *ring, struct answer *answers, int n)
 {
 	struct kvc_gen_opts opts = KVC_OPTS_INIT(struct kvc_gen_opts);
 	struct pollfd p = {.events = POLLIN};
-	const struct kvd_cqe *cqe;
 	struct kvc_input input;
 	struct kvc_sqe *sqe;
 	int next = 0, done = 0, rc;
@@ -65,11 +65,8 @@ static int run(struct kvc_ring *ring, struct answer *answers, int n)
 		if (poll(&p, 1, -1) < 0)
 			return -1;
 		kvc_ring_event_ack(ring);
-		while ((rc = kvc_ring_peek_cqe(ring, &cqe)) == 0) {
-			done += on_cqe(cqe);
-			kvc_ring_cqe_seen(ring);
-		}
-		if (rc == -ECONNRESET)
+		rc = kvc_ring_for_each_cqe(ring, on_cqe, &done);
+		if (rc < 0)
 			return rc;
 	}
 	return 0;

@@ -30,7 +30,11 @@
  *
  * Option structs begin with their size, so that they can grow: initialise them
  * with KVC_OPTS_INIT, set what you need, leave the rest 0, which means the
- * default. NULL stands for all defaults.
+ * default. NULL stands for all defaults. Other structs that a caller makes or has room for
+ * keep their size for ever: what is new in kvc_input, kvc_message, kvc_result and in the
+ * elements of lists takes one of their reserved fields. Those of an input must be 0, those
+ * of an output are 0 where the daemon is older. Only kvc_piece, which the library makes,
+ * may grow at its end.
  *
  * Strict C99 and C++.
  */
@@ -43,6 +47,14 @@
 #include <kvd/proto_admin.h>
 
 #ifdef __cplusplus
+template <typename T> static inline T kvc_opts_init()
+{
+	T opts = T();
+
+	opts.size = sizeof(T);
+	return opts;
+}
+
 extern "C" {
 #endif
 
@@ -58,10 +70,7 @@ extern "C" {
 
 /* struct kvc_gen_opts o = KVC_OPTS_INIT(struct kvc_gen_opts); */
 #ifdef __cplusplus
-#define KVC_OPTS_INIT(type)                                                              \
-	{                                                                                \
-		sizeof(type)                                                             \
-	}
+#define KVC_OPTS_INIT(type) kvc_opts_init<type>()
 #else
 #define KVC_OPTS_INIT(type)                                                              \
 	{                                                                                \
@@ -162,16 +171,19 @@ KVC_API int kvc_get_model_info(const struct kvc_client *client,
 struct kvc_message {
 	const char *role; /* "system", "user", "assistant" */
 	const char *content;
+	const void *reserved[2];
 };
 
 /**
  * struct kvc_input - input of a request, by reference
  * @kind: enum kvd_input
+ * @reserved: 0
  * @data: TEXT: char [n]; TOKENS: uint32_t [n]; CHAT: struct kvc_message [n]
  * @n:    count of these
  */
 struct kvc_input {
 	uint32_t kind;
+	uint32_t reserved;
 	const void *data;
 	size_t n;
 };
@@ -181,6 +193,7 @@ static inline struct kvc_input kvc_text(const char *text, size_t len)
 	struct kvc_input in;
 
 	in.kind = KVD_INPUT_TEXT;
+	in.reserved = 0;
 	in.data = text;
 	in.n = len;
 	return in;
@@ -191,6 +204,7 @@ static inline struct kvc_input kvc_tokens(const uint32_t *ids, size_t n)
 	struct kvc_input in;
 
 	in.kind = KVD_INPUT_TOKENS;
+	in.reserved = 0;
 	in.data = ids;
 	in.n = n;
 	return in;
@@ -201,6 +215,7 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
 	struct kvc_input in;
 
 	in.kind = KVD_INPUT_CHAT;
+	in.reserved = 0;
 	in.data = messages;
 	in.n = n;
 	return in;
@@ -264,6 +279,7 @@ struct kvc_result {
 	float *logprobs;
 	size_t n_tokens;
 	struct kvd_cqe_usage usage;
+	uint64_t reserved[4];
 };
 
 /* Frees what a result points to and zeroes it. A zeroed one is fine. */
@@ -612,6 +628,29 @@ KVC_API int kvc_ring_peek_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_
 /* Done with the CQE; the next one can be seen. Without a current CQE: nothing. */
 KVC_API void kvc_ring_cqe_seen(struct kvc_ring *ring);
 
+/**
+ * kvc_ring_peek_batch() - many completions at once, without ever waiting
+ * @ret_cqes: [cap] oldest first; each is valid until kvc_ring_cq_advance() has passed it
+ *
+ * What was peeked and not passed comes again. At most as many as the CQ holds.
+ *
+ * Return: how many; 0: none now; -ECONNRESET as kvc_ring_peek_cqe(); -ENOMEM.
+ */
+KVC_API int kvc_ring_peek_batch(struct kvc_ring *ring, const struct kvd_cqe **ret_cqes,
+				unsigned cap);
+
+/* Done with the @n oldest CQEs that were peeked. */
+KVC_API void kvc_ring_cq_advance(struct kvc_ring *ring, unsigned n);
+
+/* May prepare and submit; must not peek, wait or advance. Return: not 0 to stop. */
+typedef int (*kvc_cqe_fn)(void *userdata, const struct kvd_cqe *cqe);
+
+/*
+ * Call @fn for each completion that is there, also those that come meanwhile, and pass it.
+ * Return: for how many; 0: none now; -ECONNRESET as kvc_ring_peek_cqe().
+ */
+KVC_API int kvc_ring_for_each_cqe(struct kvc_ring *ring, kvc_cqe_fn fn, void *userdata);
+
 /* Requests submitted whose final CQE has not been given out. */
 KVC_API unsigned kvc_ring_in_flight(const struct kvc_ring *ring);
 
@@ -620,13 +659,14 @@ KVC_API unsigned kvc_ring_in_flight(const struct kvc_ring *ring);
  *
  * Readable when completions came or the daemon went away. It belongs to the
  * ring. When it is readable: kvc_ring_event_ack() first, then kvc_ring_peek_cqe()
- * until -EAGAIN, then poll again.
+ * until -EAGAIN (or kvc_ring_for_each_cqe()), then poll again. Neither call ever waits,
+ * whatever other threads do with the client.
  *
  * Return: the descriptor, or -errno.
  */
 KVC_API int kvc_ring_event_fd(struct kvc_ring *ring);
 
-/* Empty the descriptor and arm it again. */
+/* Empty the descriptor and arm it again. Return: 0, or -errno; then call it again. */
 KVC_API int kvc_ring_event_ack(struct kvc_ring *ring);
 
 #ifdef __cplusplus

@@ -30,3 +30,25 @@ for header in kvd/abi.h kvd/proto.h kvd/proto_admin.h kvclient.h; do
 	fi
 	echo "$header: ok"
 done
+# What the macros and inline functions expand to, in both languages.
+cat >"$tmp/use.c" <<'EOF'
+#include <kvclient.h>
+int main(void)
+{
+	struct kvc_connect_opts c = KVC_OPTS_INIT(struct kvc_connect_opts);
+	struct kvc_gen_opts g = KVC_OPTS_INIT(struct kvc_gen_opts);
+	struct kvc_score_opts s = KVC_OPTS_INIT(struct kvc_score_opts);
+	struct kvc_ring_opts r = KVC_OPTS_INIT(struct kvc_ring_opts);
+	struct kvc_input in = kvc_text("a", 1);
+
+	return c.size != sizeof(c) || g.size != sizeof(g) || s.size != sizeof(s) ||
+	       r.size != sizeof(r) || c.spin_ns || g.salt || s.top_cap || r.out_bytes ||
+	       in.n != 1 || in.reserved || KVD_E_QUOTA > KVD_E_BASE;
+}
+EOF
+cp "$tmp/use.c" "$tmp/use.cc"
+$cc -std=c99 "$@" -o "$tmp/use" "$tmp/use.c" && "$tmp/use"
+if command -v "$cxx" >/dev/null; then
+	$cxx -std=c++11 "$@" -o "$tmp/use" "$tmp/use.cc" && "$tmp/use"
+fi
+echo "macros: ok"

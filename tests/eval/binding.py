@@ -15,7 +15,8 @@ class Connect(ctypes.Structure):
 
 
 class Input(ctypes.Structure):
-    _fields_ = [("kind", c_uint32), ("data", c_void_p), ("n", c_size_t)]
+    _fields_ = [("kind", c_uint32), ("reserved", c_uint32), ("data", c_void_p),
+                ("n", c_size_t)]
 
 
 class GenOpts(ctypes.Structure):
@@ -33,7 +34,8 @@ class Usage(ctypes.Structure):
 
 class Result(ctypes.Structure):
     _fields_ = [("text", c_void_p), ("text_len", c_size_t), ("tokens", POINTER(c_uint32)),
-                ("logprobs", POINTER(c_float)), ("n_tokens", c_size_t), ("usage", Usage)]
+                ("logprobs", POINTER(c_float)), ("n_tokens", c_size_t), ("usage", Usage),
+                ("reserved", c_uint64 * 4)]
 
 
 class ScoreOpts(ctypes.Structure):
@@ -83,9 +85,9 @@ class Client:
         """Text, or a list of token ids. Return: struct kvc_input and what it points to."""
         if isinstance(what, str):
             data = what.encode()
-            return Input(INPUT_TEXT, ctypes.cast(c_char_p(data), c_void_p), len(data)), data
+            return Input(INPUT_TEXT, 0, ctypes.cast(c_char_p(data), c_void_p), len(data)), data
         data = (c_uint32 * len(what))(*what)
-        return Input(INPUT_TOKENS, ctypes.cast(data, c_void_p), len(what)), data
+        return Input(INPUT_TOKENS, 0, ctypes.cast(data, c_void_p), len(what)), data
 
     def tokenize(self, text):
         source, _keep = self.input(text)
@@ -138,4 +140,4 @@ class Client:
 
 
 # As the abi suite holds them.
-assert sizeof(Usage) == 40 and sizeof(Result) == 80
+assert sizeof(Usage) == 40 and sizeof(Result) == 112

@@ -49,7 +49,8 @@ class Result(ctypes.Structure):
     _fields_ = [("text", ctypes.c_void_p), ("text_len", ctypes.c_size_t),
                 ("tokens", ctypes.POINTER(ctypes.c_uint32)),
                 ("logprobs", ctypes.POINTER(ctypes.c_float)),
-                ("n_tokens", ctypes.c_size_t), ("usage", Usage)]
+                ("n_tokens", ctypes.c_size_t), ("usage", Usage),
+                ("reserved", ctypes.c_uint64 * 4)]
 
 
 class Piece(ctypes.Structure):

@@ -538,9 +538,11 @@ enum kvd_finish {
  *   -ECONNRESET the daemon went away (made by the client's side)
  *   -EPERM      an administrative message from someone who may not send it
  *
- * Below them are kvd's own. A number keeps its meaning for ever.
+ * Below them are kvd's own, KVD_E_BASE down to KVD_E_MIN: res <= KVD_E_BASE tells them from
+ * -errno. A number keeps its meaning for ever; new ones may come.
  */
 #define KVD_E_BASE (-4096)
+#define KVD_E_MIN  (-8191)
 
 /* A message or ring that breaks the contract; the session ends. */
 #define KVD_E_PROTO (-4096)

@@ -522,6 +522,11 @@ static void on_sqe(struct fake_ring *r, const struct kvd_sqe *sqe)
 	case KVD_OP_NOP:
 		finish(r, sqe->user_data, 0, 0, 0, 0);
 		break;
+	case KVD_OP_PREFIX_LOOKUP:
+		finish(r, sqe->user_data, (int)(sqe->in_len & ~3u),
+		       *(const uint8_t *)ring_daemon_in(&r->ring, sqe->in_off, 1), 0,
+		       sqe->in_len);
+		break;
 	default:
 		convert(r, sqe);
 		break;

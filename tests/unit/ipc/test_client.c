@@ -353,38 +353,6 @@ START_TEST(conversions)
 }
 END_TEST
 
-START_TEST(score_with_alternatives)
-{
-	static float p[3 * 256];
-	uint32_t ids[9];
-	struct kvc_score_opts o = {
-		.size = sizeof(o),
-		.top = 3,
-		.first = 1,
-		.cap = 4,
-		.top_ids = ids,
-		.top_logprobs = p,
-		.top_cap = 9,
-	};
-	struct kvc_input in = kvc_text("abcd", 4);
-
-	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
-	for (uint32_t i = 0; i < 9; i++)
-		ck_assert(ids[i] == 1 + i / 3 + i % 3 && p[i] == -(float)(i % 3));
-	o.top_cap = 8;
-	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -ENOBUFS);
-	o.first = 4;
-	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -EINVAL);
-	o.top = KVD_TOP_ALL;
-	o.first = 1;
-	o.top_ids = NULL;
-	o.top_cap = 3 * 256;
-	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
-	for (uint32_t i = 0; i < 3 * 256; i++)
-		ck_assert_float_eq(p[i], -(float)(i % 256));
-}
-END_TEST
-
 START_TEST(ring_completes_out_of_order)
 {
 	struct kvc_input longer = kvc_text("a long prompt that takes many steps", 35);
@@ -784,7 +752,6 @@ int main(void)
 	tcase_add_test(t, generate_stops_and_fails);
 	tcase_add_test(t, chat_is_packed);
 	tcase_add_test(t, conversions);
-	tcase_add_test(t, score_with_alternatives);
 	tcase_add_test(t, ring_completes_out_of_order);
 	tcase_add_test(t, ring_survives_small_queues);
 	tcase_add_test(t, ring_refuses_what_never_fits);

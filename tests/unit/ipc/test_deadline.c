@@ -225,6 +225,40 @@ START_TEST(waiting_on_a_ring)
 }
 END_TEST
 
+/* Neither making the descriptor nor acknowledging waits for the thread that has the socket. */
+START_TEST(event_loops)
+{
+	struct got got[2] = {0};
+	struct kvc_ring *ring;
+	pthread_t thread;
+	int rc;
+
+	start((struct fake_daemon){0}, -1);
+	ring = open_ring();
+	kill(fake.pid, SIGSTOP);
+	pthread_create(&thread, NULL, ask_for_stats, &rc);
+	usleep(100000);
+	begin();
+	ck_assert_int_ge(kvc_ring_event_fd(ring), 0);
+	ck_assert_int_eq(kvc_ring_event_ack(ring), 0);
+	ck_assert_int_ge(kvc_ring_event_fd(ring), 0);
+	ck_assert_uint_lt(clock_ns() - begun_ns, SECOND_NS);
+	ck_assert(ring->unwatched);
+	kvc_prep_nop(next(ring, 1));
+	ck_assert_int_eq(kvc_ring_submit(ring), 1);
+	kill(fake.pid, SIGCONT);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(rc, 0);
+	/* It hears of the client now, and of the daemon's end too. */
+	while (!got[1].finals || ring->unwatched)
+		ck_assert_int_eq(take_woken(ring, got), -EAGAIN);
+	kill(fake.pid, SIGKILL);
+	while (take_woken(ring, got) == -EAGAIN)
+		;
+	finish();
+}
+END_TEST
+
 /* The daemon keeps this limit; where it cannot, the library does. */
 START_TEST(generating)
 {
@@ -260,6 +294,7 @@ int main(void)
 	tcase_add_test(t, administration);
 	tcase_add_test(t, connecting);
 	tcase_add_test(t, waiting_on_a_ring);
+	tcase_add_test(t, event_loops);
 	tcase_add_test(t, generating);
 	return run_case("client-deadline", t);
 }

@@ -215,6 +215,38 @@ START_TEST(structs_of_other_sizes)
 }
 END_TEST
 
+START_TEST(score_with_alternatives)
+{
+	static float p[3 * 256];
+	uint32_t ids[9];
+	struct kvc_score_opts o = {
+		.size = sizeof(o),
+		.top = 3,
+		.first = 1,
+		.cap = 4,
+		.top_ids = ids,
+		.top_logprobs = p,
+		.top_cap = 9,
+	};
+	struct kvc_input in = kvc_text("abcd", 4);
+
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
+	for (uint32_t i = 0; i < 9; i++)
+		ck_assert(ids[i] == 1 + i / 3 + i % 3 && p[i] == -(float)(i % 3));
+	o.top_cap = 8;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -ENOBUFS);
+	o.first = 4;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), -EINVAL);
+	o.top = KVD_TOP_ALL;
+	o.first = 1;
+	o.top_ids = NULL;
+	o.top_cap = 3 * 256;
+	ck_assert_int_eq(kvc_score_top(client, &in, &o, NULL), 4);
+	for (uint32_t i = 0; i < 3 * 256; i++)
+		ck_assert_float_eq(p[i], -(float)(i % 256));
+}
+END_TEST
+
 START_TEST(scores_are_checked)
 {
 	static const struct {
@@ -372,6 +404,7 @@ int main(void)
 	tcase_add_test(c, every_option_is_named);
 	tcase_add_test(c, ends_of_ranges_are_fine);
 	tcase_add_test(c, structs_of_other_sizes);
+	tcase_add_test(c, score_with_alternatives);
 	tcase_add_test(c, scores_are_checked);
 	tcase_add_test(c, conversations_are_checked);
 	tcase_add_test(c, large_inputs_are_named);
