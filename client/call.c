@@ -13,7 +13,6 @@
 #include "client/internal.h"
 #include "client/opts.h"
 #include "ipc/base.h"
-#include "ipc/proto.h"
 
 #define HIDDEN_SQ    4u
 #define HIDDEN_CQ    256u

@@ -15,12 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include "client/internal.h"
 #include "ipc/barrier.h"
 #include "ipc/base.h"
-#include "ipc/doorbell.h"
 #include "ipc/sqe.h"
 
 /* Looks without cpu_relax(), which alone can take longer than a round trip. */

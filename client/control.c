@@ -3,7 +3,6 @@
  * Requests over the socket: one at a time, told apart by tag, so that an answer
  * that came too late is not taken for the next one's. Administration calls.
  */
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -101,7 +100,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 				return rc;
 			continue;
 		}
-		if (n == -EBADMSG && reopen_cut(c, tag))
+		if (n == -EBADMSG && client_took_cut(c, tag))
 			continue;
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			return KVD_E_PROTO;
@@ -115,7 +114,7 @@ static int recv_reply(struct kvc_client *c, uint32_t tag, uint64_t deadline_ns, 
 		/* REJECT answers the connection itself, perhaps before HELLO came. */
 		if (h.tag == tag || h.type == KVD_MSG_REJECT)
 			return (int)n;
-		if (reopen_answered(c, c->buf, (size_t)n, fds, *ret_n_fds))
+		if (client_took(c, c->buf, (size_t)n, fds, *ret_n_fds))
 			continue;
 		fds_close(fds, *ret_n_fds);
 		if (proto_parse_notice(c->buf, (size_t)n, &notice)) {

@@ -16,26 +16,6 @@
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
 
-void ring_wake(struct kvc_ring *r)
-{
-	int fd = __atomic_load_n(&r->wake_fd, __ATOMIC_RELAXED);
-
-	if (fd >= 0)
-		doorbell_signal_submit(fd);
-}
-
-int ring_watch(struct kvc_ring *r)
-{
-	int rc;
-
-	if (!r->unwatched)
-		return 0;
-	rc = client_watch(r->client, r);
-	if (rc >= 0)
-		r->unwatched = false;
-	return rc;
-}
-
 /* Now, or when ctl_lock is free. */
 static int try_to_watch(struct kvc_ring *r)
 {
@@ -43,7 +23,9 @@ static int try_to_watch(struct kvc_ring *r)
 
 	if (!r->unwatched || !client_trylock(r))
 		return 0;
-	rc = ring_watch(r);
+	rc = client_watch(r->client, r);
+	if (rc >= 0)
+		r->unwatched = false;
 	client_unlock(r->client);
 	return rc;
 }

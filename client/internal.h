@@ -12,7 +12,34 @@
  * what WELCOME said takes client.info_lock, which is held for moments.
  * client.pool_lock guards the hidden rings of the blocking calls. ctl_lock may be taken
  * inside of no other lock, and only info_lock inside of it. A ring has no lock; it
- * belongs to one thread, which also opens it again after a restart (resend.c).
+ * belongs to one thread, which also opens it again after a restart.
+ *
+ * Files call downwards only (lint):
+ *
+ *   call, event, client        blocking calls; event loops; connecting and closing
+ *   complete                   completions: taking, waiting
+ *   submit                     entries into the shared ring
+ *   resend     | ring          requests after a restart; a ring's life
+ *              | control       a request on the socket and its reply
+ *   recover                    the connection, lost and made again
+ *   reopen                     rings opened again
+ *   request, opts, link, arena, error
+ *
+ * What happens when the daemon dies, in this order:
+ *
+ *   lost          who notices             what is done, by whom                 until
+ *   the daemon    a ring's pipe hangs up  recover.c: client_attend(), by any    state OK,
+ *                 (ring_hup), the socket  thread that looks for completions,    epoch + 1;
+ *                 ends, or a notice       or client_recover() in a call that    or DEAD
+ *                                         waits: connect, HELLO, WELCOME
+ *   a ring        ring_stale(): its       reopen.c: reopen_step(), by the       r->ring is
+ *                 epoch is an old one     ring's thread once its CQ is empty:   new; or
+ *                                         RING_OPEN; the answer is put down by  r->fault
+ *                                         whoever reads the socket
+ *   a request     in flight on a ring     resend.c: ring_reopen() judges it:    its final
+ *                 that is new             ended here, held back, or submitted   CQE
+ *                                         again (ring_pump); ring_progress()
+ *                                         cuts what was given out before
  */
 
 #include <pthread.h>
@@ -302,7 +329,7 @@ int kvc_fail_status(int rc, uint64_t detail);
 /* The same with all that a request's final CQE says. */
 int kvc_fail_usage(int rc, const struct kvd_cqe_usage *usage);
 
-/* client.c */
+/* link.c and below: what all others stand on. */
 static inline bool client_forked(const struct kvc_client *c)
 {
 	return *(const volatile uint32_t *)c->guard != 1;
@@ -318,6 +345,13 @@ static inline uint32_t client_epoch(const struct kvc_client *c)
 	return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
+/* Has the daemon of this ring gone? Nothing more comes from it then. */
+static inline bool ring_stale(const struct kvc_ring *r)
+{
+	return r->hup || client_state(r->client) != CLIENT_OK ||
+	       client_epoch(r->client) != r->epoch;
+}
+
 /* Deadlines are of the monotonic clock; 0: never. */
 static inline uint64_t deadline_after(int64_t timeout_ns)
 {
@@ -329,28 +363,6 @@ static inline uint64_t deadline_sooner(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/* 0, or -EOWNERDEAD, -ECONNRESET with the text set. */
-int client_check(struct kvc_client *c);
-
-/* Connect to @path. @wait: also while the daemon's backlog is full, until @deadline_ns.
- * Return: 0, -errno with the text set. */
-int client_open_socket(struct kvc_client *c, bool wait, uint64_t deadline_ns,
-		       int *ret_sock);
-
-/* Bytes of the largest arenas that the daemon grants, in whole pages. */
-void client_max_arenas(const struct kvc_client *c, uint64_t *ret_in, uint64_t *ret_out);
-
-/* Take over what WELCOME says. Under ctl_lock. Return: 0, KVD_E_VERSION. */
-int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
-
-/* HELLO as this client says it. */
-void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
-
-/*
- * recover.c: a connection that is lost and made again. All under ctl_lock but for what
- * takes it.
- */
-
 /* ctl_lock. */
 void client_lock(struct kvc_client *c);
 /* The same until @deadline_ns. Return: 0, -ETIME. */
@@ -359,12 +371,70 @@ int client_lock_until(struct kvc_client *c, uint64_t deadline_ns);
 void client_unlock(struct kvc_client *c);
 /* Never waits. If it is taken and @r is stale, its event loop will be woken. */
 bool client_trylock(struct kvc_ring *r);
+/* Let the event loop of @r look at it, if one watches it. Any thread. */
+void ring_wake(struct kvc_ring *r);
+
+/* 0, or -EOWNERDEAD, -ECONNRESET with the text set. */
+int client_check(struct kvc_client *c);
+/* Connect to @path. @wait: also while the daemon's backlog is full, until @deadline_ns.
+ * Return: 0, -errno with the text set. */
+int client_open_socket(struct kvc_client *c, bool wait, uint64_t deadline_ns,
+		       int *ret_sock);
+/* HELLO as this client says it. */
+void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
+/* Take over what WELCOME says. Under ctl_lock. Return: 0, KVD_E_VERSION. */
+int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
+/* Bytes of the largest arenas that the daemon grants, in whole pages. */
+void client_max_arenas(const struct kvc_client *c, uint64_t *ret_in, uint64_t *ret_out);
+/* Under ctl_lock: to which handshake, and which model, it belongs from now on. */
+void ring_bind(struct kvc_ring *r);
+
+/* request.c: it has ended; free what it held. */
+void request_release(struct kvc_ring *r, struct kvc_request *q);
+/* End it from this side with @res; a CQE will be given out. */
+void request_end(struct kvc_ring *r, struct kvc_request *q, int res);
+
+/*
+ * reopen.c: open a stale ring at the daemon that is there now. All under ctl_lock; nothing
+ * waits.
+ */
+
+/*
+ * The next step, by the ring's own thread: ask, or take the answer, which replaces r->ring.
+ * Return: 0: it is open; -EAGAIN: not yet; else why it is of no use any more.
+ */
+int reopen_step(struct kvc_ring *r, bool *ret_same_model);
+/* A packet that no call waits for. Return: true if its descriptors are taken. */
+bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
+		     size_t n_fds);
+/* The packet in c->buf came without its descriptors, for which this process has no room; it
+ * began as zeros. Return: true if it was for a ring, and does not answer @own_tag. */
+bool reopen_cut(struct kvc_client *c, uint32_t own_tag);
+/* The daemon has shown that it lives: what it was asked for has its time again. */
+void reopen_go_on(struct kvc_client *c);
+/* Tell the daemon that nobody wants a ring, and wait for nothing. */
+void reopen_send_close(struct kvc_client *c, uint32_t ring_id);
+/* When reopen_look() has something to do; 0: never. */
+uint64_t reopen_next_look(const struct kvc_client *c);
+/* Return: true if an answer has not come in time. */
+bool reopen_look(struct kvc_client *c);
+/* @tell: the daemon, if it has opened a ring that is not wanted any more. */
+void reopen_forget(struct kvc_ring *r, bool tell);
+
+/*
+ * recover.c: a connection that is lost and made again. All under ctl_lock but for what
+ * takes it.
+ */
+
 /* The connection is lost. @state: SILENT or GONE. */
 void client_lost(struct kvc_client *c, enum client_state state);
-/* The daemon that owes an answer has said something: it lives. */
-void client_answered(struct kvc_client *c);
 /* A notice came. */
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
+/* What came on the socket shows that the daemon lives, and may be for a ring: as
+ * reopen_answered() and reopen_cut(). */
+bool client_took(struct kvc_client *c, const void *packet, size_t len, const int *fds,
+		 size_t n_fds);
+bool client_took_cut(struct kvc_client *c, uint32_t own_tag);
 /* After a change of what client_attend() is to be called for though no descriptor tells. */
 void client_set_timer(struct kvc_client *c);
 /* Put this client's descriptors into the epoll of @r. Return: 0, -errno. */
@@ -417,42 +487,6 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 int ring_close(struct kvc_ring *r, uint64_t deadline_ns);
 /* In a child after fork(), or with the connection gone: tell nobody. */
 void ring_free(struct kvc_ring *r, bool forked);
-/* Under ctl_lock: to which handshake, and which model, it belongs from now on. */
-void ring_bind(struct kvc_ring *r);
-
-/* Has the daemon of this ring gone? Nothing more comes from it then. */
-static inline bool ring_stale(const struct kvc_ring *r)
-{
-	return r->hup || client_state(r->client) != CLIENT_OK ||
-	       client_epoch(r->client) != r->epoch;
-}
-
-/*
- * reopen.c: open a stale ring at the daemon that is there now. All under ctl_lock; nothing
- * waits.
- */
-
-/*
- * The next step, by the ring's own thread: ask, or take the answer, which replaces r->ring.
- * Return: 0: it is open; -EAGAIN: not yet; else why it is of no use any more.
- */
-int reopen_step(struct kvc_ring *r, bool *ret_same_model);
-/* A packet that no call waits for. Return: true if its descriptors are taken. */
-bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
-		     size_t n_fds);
-/* The packet in c->buf came without its descriptors, for which this process has no room; it
- * began as zeros. Return: true if it was for a ring, and does not answer @own_tag. */
-bool reopen_cut(struct kvc_client *c, uint32_t own_tag);
-/* The daemon has shown that it lives: what it was asked for has its time again. */
-void reopen_go_on(struct kvc_client *c);
-/* Tell the daemon that nobody wants a ring, and wait for nothing. */
-void reopen_send_close(struct kvc_client *c, uint32_t ring_id);
-/* When reopen_look() has something to do; 0: never. */
-uint64_t reopen_next_look(const struct kvc_client *c);
-/* The connection is lost if an answer has not come in time. */
-void reopen_look(struct kvc_client *c);
-/* @tell: the daemon, if it has opened a ring that is not wanted any more. */
-void reopen_forget(struct kvc_ring *r, bool tell);
 
 /*
  * resend.c: open a stale ring again and submit what is in flight; its CQ must be empty.
@@ -470,6 +504,11 @@ void ring_clear_alarm(struct kvc_ring *r);
  * Return: false if nothing of it remains. */
 bool ring_progress(struct kvc_ring *r, struct kvc_request *q);
 
+/* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
+uint64_t input_bytes(const struct kvc_sqe *sqe);
+/* Bytes that its output takes at most in the output arena. */
+uint64_t output_bytes(const struct kvc_sqe *sqe);
+
 /* complete.c: the daemon that made the ring is dead. */
 void ring_hup(struct kvc_ring *r);
 /* Are @n CQEs there to be given out? */
@@ -477,20 +516,5 @@ bool ring_has_ready(const struct kvc_ring *r, unsigned n);
 /* kvc_ring_wait_cqe() until @deadline_ns. */
 int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
 		    uint64_t deadline_ns);
-
-/* event.c: let its event loop look at the ring, if one watches it. */
-void ring_wake(struct kvc_ring *r);
-/* The ring's thread, under ctl_lock: its event loop hears of the client from now on. */
-int ring_watch(struct kvc_ring *r);
-
-/* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
-uint64_t input_bytes(const struct kvc_sqe *sqe);
-/* Bytes that its output takes at most in the output arena. */
-uint64_t output_bytes(const struct kvc_sqe *sqe);
-
-/* ring.c: the request has ended; free what it held. */
-void request_release(struct kvc_ring *r, struct kvc_request *q);
-/* End it from this side with @res; a CQE will be given out. */
-void request_end(struct kvc_ring *r, struct kvc_request *q, int res);
 
 #endif

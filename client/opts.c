@@ -7,7 +7,7 @@
 
 #include "client/internal.h"
 #include "ipc/base.h"
-#include "ipc/proto.h"
+#include "ipc/utf8.h"
 
 #define GEN_FLAGS (KVD_GEN_LOGPROBS | KVD_GEN_IGNORE_EOS | KVD_GEN_KEEP)
 

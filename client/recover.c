@@ -8,7 +8,6 @@
  * and another is made. Both ways lead to HELLO and WELCOME, and from there each ring's
  * thread goes on by itself (resend.c).
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,9 +17,7 @@
 #include <sys/timerfd.h>
 
 #include "client/internal.h"
-#include "ipc/barrier.h"
 #include "ipc/base.h"
-#include "ipc/doorbell.h"
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
@@ -32,56 +29,6 @@
 static void set_state(struct kvc_client *c, enum client_state state)
 {
 	__atomic_store_n(&c->state, state, __ATOMIC_RELEASE);
-}
-
-void client_lock(struct kvc_client *c)
-{
-	pthread_mutex_lock(&c->ctl_lock);
-}
-
-int client_lock_until(struct kvc_client *c, uint64_t deadline_ns)
-{
-	const struct timespec at = {
-		.tv_sec = (time_t)(deadline_ns / 1000000000u),
-		.tv_nsec = (long)(deadline_ns % 1000000000u),
-	};
-
-	if (!deadline_ns) {
-		client_lock(c);
-		return 0;
-	}
-	return pthread_mutex_clocklock(&c->ctl_lock, CLOCK_MONOTONIC, &at) == 0 ? 0
-										: -ETIME;
-}
-
-bool client_trylock(struct kvc_ring *r)
-{
-	struct kvc_client *c = r->client;
-
-	if (pthread_mutex_trylock(&c->ctl_lock) == 0)
-		return true;
-	/* A healthy ring that watches the socket is told by that itself. */
-	if (!ring_stale(r) && !r->unwatched)
-		return false;
-	__atomic_store_n(&r->missed, true, __ATOMIC_RELAXED);
-	__atomic_store_n(&c->missed, true, __ATOMIC_RELEASE);
-	/* Either the lock is free now, or who gives it back sees the word. */
-	shm_full_barrier();
-	return pthread_mutex_trylock(&c->ctl_lock) == 0;
-}
-
-void client_unlock(struct kvc_client *c)
-{
-	do {
-		if (__atomic_exchange_n(&c->missed, false, __ATOMIC_ACQ_REL))
-			for (struct kvc_ring *r = c->rings; r; r = r->next)
-				if (__atomic_exchange_n(&r->missed, false,
-							__ATOMIC_RELAXED))
-					ring_wake(r);
-		pthread_mutex_unlock(&c->ctl_lock);
-		shm_full_barrier();
-	} while (__atomic_load_n(&c->missed, __ATOMIC_RELAXED) &&
-		 pthread_mutex_trylock(&c->ctl_lock) == 0);
 }
 
 /* When it is too late; 0: never. */
@@ -205,7 +152,8 @@ void client_lost(struct kvc_client *c, enum client_state state)
 	client_set_timer(c);
 }
 
-void client_answered(struct kvc_client *c)
+/* The daemon that owes an answer has said something: it lives. */
+static void answered(struct kvc_client *c)
 {
 	if (!c->slow)
 		return;
@@ -213,6 +161,29 @@ void client_answered(struct kvc_client *c)
 	set_state(c, CLIENT_OK);
 	reopen_go_on(c);
 	wake_rings(c);
+}
+
+bool client_took(struct kvc_client *c, const void *packet, size_t len, const int *fds,
+		 size_t n_fds)
+{
+	struct kvd_msg_hdr h;
+
+	if (len < sizeof(h))
+		return false;
+	memcpy(&h, packet, sizeof(h));
+	if (h.type != KVD_MSG_NOTICE)
+		answered(c);
+	return reopen_answered(c, packet, len, fds, n_fds);
+}
+
+bool client_took_cut(struct kvc_client *c, uint32_t own_tag)
+{
+	struct kvd_msg_hdr h;
+
+	memcpy(&h, c->buf, sizeof(h));
+	if (h.type == KVD_MSG_RING_OPENED)
+		answered(c);
+	return reopen_cut(c, own_tag);
 }
 
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice)
@@ -298,14 +269,14 @@ static void receive_all(struct kvc_client *c)
 		if (n == -EAGAIN)
 			break;
 		if (n == -EBADMSG)
-			(void)reopen_cut(c, 0);
+			(void)client_took_cut(c, 0);
 		if (n == -EMSGSIZE || n == -EBADMSG)
 			continue;
 		if (n <= 0) {
 			client_lost(c, CLIENT_GONE);
 			break;
 		}
-		if (reopen_answered(c, c->buf, (size_t)n, fds, n_fds))
+		if (client_took(c, c->buf, (size_t)n, fds, n_fds))
 			continue;
 		for (i = 0; i < n_fds; i++)
 			fd_close(fds[i]);
@@ -340,8 +311,11 @@ static void connect_again(struct kvc_client *c)
 static void step(struct kvc_client *c)
 {
 	receive_all(c);
-	if (c->state == CLIENT_OK)
-		reopen_look(c);
+	if (c->state == CLIENT_OK && reopen_look(c)) {
+		/* Its end, its successor or its answer will show. */
+		client_lost(c, CLIENT_SILENT);
+		c->slow = c->state == CLIENT_SILENT;
+	}
 	if (c->state == CLIENT_GONE)
 		connect_again(c);
 	if (c->state != CLIENT_OK && last_moment(c) && clock_ns() >= last_moment(c))

@@ -10,7 +10,6 @@
 
 #include "client/internal.h"
 #include "ipc/base.h"
-#include "ipc/doorbell.h"
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
@@ -56,13 +55,13 @@ uint64_t reopen_next_look(const struct kvc_client *c)
 	return soonest;
 }
 
-void reopen_look(struct kvc_client *c)
+bool reopen_look(struct kvc_client *c)
 {
 	bool late = false;
 	uint64_t now;
 
 	if (!reopen_next_look(c))
-		return;
+		return false;
 	now = clock_ns();
 	for (struct kvc_ring *r = c->rings; r; r = r->next) {
 		if (!r->reopen.look_ns || now < r->reopen.look_ns)
@@ -71,11 +70,7 @@ void reopen_look(struct kvc_client *c)
 		late |= r->reopen.tag && c->epoch == r->reopen.epoch;
 		ring_wake(r);
 	}
-	if (!late)
-		return;
-	/* Its end, its successor or its answer will show. */
-	client_lost(c, CLIENT_SILENT);
-	c->slow = c->state == CLIENT_SILENT;
+	return late;
 }
 
 void reopen_go_on(struct kvc_client *c)
@@ -134,7 +129,6 @@ bool reopen_cut(struct kvc_client *c, uint32_t own_tag)
 	memcpy(&opened, c->buf, sizeof(opened));
 	if (opened.hdr.type != KVD_MSG_RING_OPENED || opened.hdr.len < sizeof(opened))
 		return false;
-	client_answered(c);
 	reopen_send_close(c, opened.ring_id);
 	r = find_asker(c, opened.hdr.tag);
 	if (r)
@@ -152,8 +146,6 @@ bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const
 	if (len < sizeof(h))
 		return false;
 	memcpy(&h, packet, sizeof(h));
-	if (h.type != KVD_MSG_NOTICE)
-		client_answered(c);
 	r = find_asker(c, h.tag);
 	if (r) {
 		put_down(r, read_answer(&r->reopen, packet, len, fds, n_fds));

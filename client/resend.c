@@ -9,7 +9,6 @@
  * depend on neighbours or on what the cache holds. So an answer that was given out in part
  * begins anew, is compared with a hash of what was given out, and goes on from there.
  */
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,7 +17,6 @@
 
 #include "client/internal.h"
 #include "ipc/base.h"
-#include "ipc/doorbell.h"
 
 /*
  * A request that kills the daemon must not do so for ever, nor so fast that the service

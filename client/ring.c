@@ -2,17 +2,13 @@
 /*
  * A ring's life: opening, closing, the table of requests in flight.
  */
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "client/internal.h"
 #include "client/opts.h"
 #include "ipc/base.h"
-#include "ipc/doorbell.h"
 #include "ipc/proto.h"
 
 #define SQ_DEFAULT  128u
@@ -52,15 +48,6 @@ static void link_ring(struct kvc_ring *r)
 	if (r->next)
 		r->next->prev = r;
 	c->rings = r;
-}
-
-void ring_bind(struct kvc_ring *r)
-{
-	const struct kvc_client *c = r->client;
-
-	r->epoch = c->epoch;
-	r->n_vocab = c->model.n_vocab;
-	memcpy(r->fingerprint, c->model.fingerprint, sizeof(r->fingerprint));
 }
 
 static void unlink_ring(struct kvc_ring *r)
@@ -245,44 +232,6 @@ void kvc_ring_close(struct kvc_ring *r)
 {
 	if (r)
 		(void)ring_close(r, 0);
-}
-
-void request_release(struct kvc_ring *r, struct kvc_request *q)
-{
-	assert(q->used);
-	if (q->in_len)
-		arena_free(&r->in, q->in_off, q->in_len);
-	if (q->out_len)
-		arena_free(&r->out, q->out_off, q->out_len);
-	q->used = false;
-	q->ended = false;
-	q->doomed = false;
-	q->in_len = 0;
-	q->out_len = 0;
-	q->next = r->free_req;
-	r->free_req = (uint32_t)(q - r->reqs) + 1;
-	r->in_flight--;
-}
-
-void request_end(struct kvc_ring *r, struct kvc_request *q, int res)
-{
-	uint32_t id = (uint32_t)(q - r->reqs) + 1;
-
-	if (q->unsent)
-		r->n_unsent--;
-	if (q->held)
-		r->n_held--;
-	q->unsent = false;
-	q->held = false;
-	q->res = res;
-	q->ended = true;
-	q->next = 0;
-	if (r->ended_tail)
-		r->reqs[r->ended_tail - 1].next = id;
-	else
-		r->ended_head = id;
-	r->ended_tail = id;
-	ring_wake(r);
 }
 
 unsigned kvc_ring_in_flight(const struct kvc_ring *r)

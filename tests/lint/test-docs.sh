@@ -61,6 +61,8 @@ if config and os.path.exists(os.path.join(root, "docs", "man", "kvd.conf.5.scd")
     check("key", set(re.findall(r'\.name = "([a-z_]+)"', config)), "kvd.conf.5.scd")
 header = read("client", "include", "kvclient.h") or read("client", "kvclient.h")
 if header and os.path.exists(os.path.join(root, "docs", "man", "kvclient.3.scd")):
-    check("function", set(re.findall(r"\b(kvc_[a-z0-9_]+)\(", header)), "kvclient.3.scd")
+    # kvc_opts_init() is what a macro expands to in C++.
+    check("function", set(re.findall(r"\b(kvc_[a-z0-9_]+)\(", header)) - {"kvc_opts_init"},
+          "kvclient.3.scd")
 sys.exit(1 if bad else 0)
 PY
