@@ -229,7 +229,8 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
  * @temperature: 0: greedy
  * @top_p:       0: off
  * @min_p:       0: off
- * @seed:        same seed, same answer
+ * @seed:        same seed, same answer. 0 is a seed like any other and the default: draw
+ *               one, where every call is to be answered differently
  * @stop:        [n_stop] UTF-8 strings that end the answer and are not part of it
  * @n_stop:      at most KVD_MAX_STOP
  * @gen_flags:   KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS, KVD_GEN_KEEP

@@ -67,6 +67,7 @@ void choices_print_json(const struct choices *choices, FILE *f)
 
 	json_init(&json, f);
 	json_open_object(&json, NULL);
+	json_u64(&json, "seed", choices->seed);
 	json_open_array(&json, "choices");
 	for (uint32_t i = 0; i < choices->n; i++) {
 		json_open_object(&json, NULL);
@@ -250,6 +251,7 @@ int choices_run(struct choices *choices, struct kvc_client *client,
 
 	*choices = (struct choices){
 		.n = opts->n,
+		.seed = opts->seed,
 		.logprobs = opts->gen_flags & KVD_GEN_LOGPROBS,
 	};
 	ring_opts.in_bytes = input_bytes(input);

@@ -6,16 +6,22 @@
 
 #include "client/kvctl/kvctl.h"
 #include "client/kvctl/lists.h"
+#include "client/kvctl/utf8.h"
 
 #define TIMEOUT_NS 500000000
+
+static void print_name(const char *name, size_t size)
+{
+	utf8_put_name(stdout, name, strnlen(name, size));
+	putchar('\n');
+}
 
 static void print_model(struct kvc_client *client)
 {
 	struct kvd_stats stats = {.size = sizeof(stats)};
 
 	if (kvc_stats(client, &stats) >= 0 && stats.model.arch[0])
-		printf("%.*s\n", (int)strnlen(stats.model.name, sizeof(stats.model.name)),
-		       stats.model.name);
+		print_name(stats.model.name, sizeof(stats.model.name));
 }
 
 /* Of those who are connected, or have limits of their own; by rising uid. */
@@ -33,10 +39,7 @@ static void print_domains(struct kvc_client *client)
 				seen = !strncmp(users[k].domain, users[i].domain,
 						sizeof(users[i].domain));
 			if (!seen)
-				printf("%.*s\n",
-				       (int)strnlen(users[i].domain,
-						    sizeof(users[i].domain)),
-				       users[i].domain);
+				print_name(users[i].domain, sizeof(users[i].domain));
 		}
 	}
 	list_deinit(&list);

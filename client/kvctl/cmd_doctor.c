@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* kvctl doctor: whether kvd is well, and what to do where it is not. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "client/kvctl/doctor.h"
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/utf8.h"
 
 static const char *const state_names[] = {
 	[DOCTOR_OK] = "ok",
@@ -23,35 +23,6 @@ static const char *const state_keys[] = {
 	[DOCTOR_WARN] = "warn",
 	[DOCTOR_FAIL] = "fail",
 };
-
-void doctor_add(struct doctor *doctor, const char *name, enum doctor_state state,
-		const char *fmt, ...)
-{
-	struct doctor_check *check = &doctor->checks[doctor->n_checks];
-	va_list args;
-
-	if (doctor->n_checks == DOCTOR_MAX_CHECKS)
-		return;
-	doctor->n_checks++;
-	check->name = name;
-	check->state = state;
-	va_start(args, fmt);
-	vsnprintf(check->text, sizeof(check->text), fmt, args);
-	va_end(args);
-}
-
-void doctor_fix(struct doctor *doctor, const char *fmt, ...)
-{
-	struct doctor_check *check;
-	va_list args;
-
-	if (!doctor->n_checks)
-		return;
-	check = &doctor->checks[doctor->n_checks - 1];
-	va_start(args, fmt);
-	vsnprintf(check->fix, sizeof(check->fix), fmt, args);
-	va_end(args);
-}
 
 /* Return: the exit code as far as connecting decides it. */
 static int ask(struct doctor *doctor)
@@ -113,10 +84,14 @@ static void print_text(const struct doctor *doctor)
 	for (unsigned i = 0; i < doctor->n_checks; i++) {
 		const struct doctor_check *check = &doctor->checks[i];
 
-		printf("%-4s  %-10s  %s\n", state_names[check->state], check->name,
-		       check->text);
-		if (*check->fix)
-			printf("                  fix: %s\n", check->fix);
+		printf("%-4s  %-10s  ", state_names[check->state], check->name);
+		utf8_put_name(stdout, check->text, strlen(check->text));
+		putchar('\n');
+		if (!*check->fix)
+			continue;
+		fputs("                  fix: ", stdout);
+		utf8_put_name(stdout, check->fix, strlen(check->fix));
+		putchar('\n');
 	}
 }
 

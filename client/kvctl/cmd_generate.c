@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* kvctl generate: one prompt, its answer as it comes, several, or one JSON object. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "client/kvctl/choices.h"
@@ -49,12 +51,19 @@ static const struct option options[] = {
 	KVCTL_COMMON_OPTIONS,
 };
 
+/* Where --report writes; @made: the file was not there before. */
+struct report {
+	const char *path;
+	FILE *f;
+	bool made;
+};
+
 struct generate {
 	struct kvc_gen_opts opts;
 	const char *stop[KVD_MAX_STOP];
 	const char *system;
 	const char *system_file;
-	const char *report;
+	struct report report;
 	bool raw;
 };
 
@@ -80,8 +89,19 @@ static int32_t parse_priority(const char *text)
 	return (int32_t)value;
 }
 
+/* Short enough to be typed, and exact in each reader of JSON. */
+static uint32_t random_seed(void)
+{
+	uint32_t seed;
+
+	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+		kvctl_usage_error("no random numbers to be had: give a --seed");
+	return seed;
+}
+
 static void parse_options(struct kvctl *ctl, int argc, char **argv, struct generate *gen)
 {
+	bool has_seed = false;
 	int c;
 
 	*gen = (struct generate){.opts = KVC_OPTS_INIT(struct kvc_gen_opts)};
@@ -121,6 +141,7 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 			break;
 		case OPT_SEED:
 			gen->opts.seed = kvctl_parse_u64("--seed", optarg, 0, UINT64_MAX);
+			has_seed = true;
 			break;
 		case OPT_STOP:
 			add_stop(gen, optarg);
@@ -132,7 +153,7 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 			gen->opts.gen_flags |= KVD_GEN_IGNORE_EOS;
 			break;
 		case OPT_REPORT:
-			gen->report = optarg;
+			gen->report.path = optarg;
 			break;
 		case OPT_PRIORITY:
 			gen->opts.priority = parse_priority(optarg);
@@ -143,6 +164,9 @@ static void parse_options(struct kvctl *ctl, int argc, char **argv, struct gener
 		}
 	}
 	gen->opts.stop = gen->stop;
+	/* Without it each call would draw the same. */
+	if (!has_seed && gen->opts.temperature > 0)
+		gen->opts.seed = random_seed();
 	/* the daemon need not go on with what nobody waits for */
 	if (ctl->timeout_s > 0 && ctl->timeout_s < UINT32_MAX / 1000.0)
 		gen->opts.timeout_ms = (uint32_t)(ctl->timeout_s * 1000) + 1;
@@ -165,42 +189,77 @@ static int show_piece(void *userdata, const struct kvc_piece *piece)
 	return fflush(stdout) == EOF;
 }
 
-static void print_result(const struct kvc_result *result, FILE *f)
+static void print_result(const struct kvc_result *result, uint64_t seed, FILE *f)
 {
 	struct json json;
 
 	json_init(&json, f);
 	json_open_object(&json, NULL);
 	choice_print_keys(&json, result);
+	json_u64(&json, "seed", seed);
 	json_close_object(&json);
 	json_end(&json);
 }
 
-/* What --report asks for: one answer, or several where @choices is not NULL. */
-static int write_report(const char *path, const struct kvc_result *result,
-			const struct choices *choices)
+static int report_fail(const struct report *report)
 {
-	FILE *f = fopen(path, "we");
+	fprintf(stderr, "kvctl: cannot write %s: %s\n", report->path, strerror(errno));
+	return EXIT_FAILED;
+}
+
+/* Before the request, whose answer would be lost. What is in the file stays till then. */
+static int report_open(struct report *report)
+{
+	int fd;
+
+	if (!report->path)
+		return EXIT_OK;
+	fd = open(report->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	report->made = fd >= 0;
+	if (fd < 0)
+		fd = open(report->path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return report_fail(report);
+	report->f = fdopen(fd, "w");
+	if (report->f)
+		return EXIT_OK;
+	close(fd);
+	return report_fail(report);
+}
+
+/* One answer, or several where @choices is not NULL. */
+static int report_write(struct report *report, const struct generate *gen,
+			const struct kvc_result *result, const struct choices *choices)
+{
+	FILE *f = report->f;
 	int bad;
 
-	if (!f) {
-		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
-		return EXIT_FAILED;
-	}
+	if (!f)
+		return EXIT_OK;
+	report->f = NULL;
+	/* fails for what is no file, which needs none */
+	(void)!ftruncate(fileno(f), 0);
 	if (choices)
 		choices_print_json(choices, f);
 	else
-		print_result(result, f);
+		print_result(result, gen->opts.seed, f);
 	bad = ferror(f);
-	if ((fclose(f) == EOF) | bad) {
-		fprintf(stderr, "kvctl: cannot write %s: %s\n", path, strerror(errno));
-		return EXIT_FAILED;
-	}
-	return EXIT_OK;
+	return (fclose(f) == EOF) | bad ? report_fail(report) : EXIT_OK;
+}
+
+/* There was nothing to report. */
+static void report_drop(struct report *report)
+{
+	if (!report->f)
+		return;
+	fclose(report->f);
+	report->f = NULL;
+	if (report->made)
+		unlink(report->path);
 }
 
 static int ask_one(const struct kvctl *ctl, struct kvc_client *client,
-		   const struct generate *gen, const struct kvc_input *input)
+		   struct generate *gen, const struct kvc_input *input)
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	struct kvc_result result = {0};
@@ -215,8 +274,8 @@ static int ask_one(const struct kvctl *ctl, struct kvc_client *client,
 		r = kvctl_fail("cannot generate", r);
 	} else {
 		if (ctl->json)
-			print_result(&result, stdout);
-		r = gen->report ? write_report(gen->report, &result, NULL) : EXIT_OK;
+			print_result(&result, gen->opts.seed, stdout);
+		r = report_write(&gen->report, gen, &result, NULL);
 	}
 	kvc_result_clear(&result);
 	return r;
@@ -246,7 +305,7 @@ static int fail_several(const struct choices *choices, int error)
 
 /* Answers that came are shown also when another one ended with an error. */
 static int ask_several(const struct kvctl *ctl, struct kvc_client *client,
-		       const struct generate *gen, const struct kvc_input *input)
+		       struct generate *gen, const struct kvc_input *input)
 {
 	struct choices choices;
 	int r = choices_run(&choices, client, input, &gen->opts, !ctl->json), failed;
@@ -257,7 +316,7 @@ static int ask_several(const struct kvctl *ctl, struct kvc_client *client,
 		failed = choices_error(&choices);
 		if (ctl->json)
 			choices_print_json(&choices, stdout);
-		r = gen->report ? write_report(gen->report, NULL, &choices) : EXIT_OK;
+		r = report_write(&gen->report, gen, NULL, &choices);
 		if (failed) {
 			fflush(stdout);
 			fprintf(stderr, "kvctl: cannot generate: %s\n",
@@ -269,7 +328,7 @@ static int ask_several(const struct kvctl *ctl, struct kvc_client *client,
 	return r;
 }
 
-static int ask(const struct kvctl *ctl, const struct generate *gen,
+static int ask(const struct kvctl *ctl, struct generate *gen,
 	       const struct kvc_input *input)
 {
 	struct kvc_client *client;
@@ -277,8 +336,14 @@ static int ask(const struct kvctl *ctl, const struct generate *gen,
 
 	if (r)
 		return r;
+	r = report_open(&gen->report);
+	if (r) {
+		kvc_close(client);
+		return r;
+	}
 	r = gen->opts.n > 1 ? ask_several(ctl, client, gen, input)
 			    : ask_one(ctl, client, gen, input);
+	report_drop(&gen->report);
 	kvc_close(client);
 	return r;
 }

@@ -8,34 +8,31 @@
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/text_call.h"
 
-enum { OPT_NO_SPECIAL = 256 };
+static void print_text(const uint32_t *ids, const float *logprobs, size_t n,
+		       double perplexity)
+{
+	for (size_t i = 1; i < n; i++)
+		printf("%" PRIu32 "\t%.4f\n", ids[i], (double)logprobs[i]);
+	if (n > 1)
+		printf("perplexity %.4f over %zu tokens\n", perplexity, n);
+	else
+		printf("perplexity - over %zu token%s\n", n, n == 1 ? "" : "s");
+}
 
 /*
  * The first token has none before it, so logprobs has one element less than tokens:
- * logprobs[i] belongs to tokens[i + 1].
+ * logprobs[i] belongs to tokens[i + 1]. Of it alone there is no perplexity: null.
  */
-static void print_scores(const struct kvctl *ctl, const uint32_t *ids,
-			 const float *logprobs, size_t n)
+static void print_json(const uint32_t *ids, const float *logprobs, size_t n,
+		       double perplexity)
 {
-	double sum = 0, perplexity;
 	struct json json;
 
-	for (size_t i = 1; i < n; i++)
-		sum += (double)logprobs[i];
-	perplexity = n > 1 ? exp(-sum / (double)(n - 1)) : NAN;
-	if (!ctl->json) {
-		for (size_t i = 1; i < n; i++)
-			printf("%" PRIu32 "\t%.4f\n", ids[i], (double)logprobs[i]);
-		printf("perplexity %.4f over %zu tokens\n", perplexity, n);
-		return;
-	}
 	json_init(&json, stdout);
 	json_open_object(&json, NULL);
-	json_open_array(&json, "tokens");
-	for (size_t i = 0; i < n; i++)
-		json_u64(&json, NULL, ids[i]);
-	json_close_array(&json);
+	text_call_print_ids(&json, ids, n);
 	json_open_array(&json, "logprobs");
 	for (size_t i = 1; i < n; i++)
 		json_f64(&json, NULL, (double)logprobs[i], 9);
@@ -45,46 +42,39 @@ static void print_scores(const struct kvctl *ctl, const uint32_t *ids,
 	json_end(&json);
 }
 
+static void print_scores(const struct kvctl *ctl, const uint32_t *ids,
+			 const float *logprobs, size_t n)
+{
+	double sum = 0, perplexity;
+
+	for (size_t i = 1; i < n; i++)
+		sum += (double)logprobs[i];
+	perplexity = n > 1 ? exp(-sum / (double)(n - 1)) : NAN;
+	if (ctl->json)
+		print_json(ids, logprobs, n, perplexity);
+	else
+		print_text(ids, logprobs, n, perplexity);
+}
+
 int cmd_score(struct kvctl *ctl, int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"no-special", no_argument, NULL, OPT_NO_SPECIAL},
-		KVCTL_COMMON_OPTIONS,
-	};
-	struct kvc_client *client;
 	float *logprobs = NULL;
-	struct kvc_input input;
-	uint32_t *ids = NULL;
-	uint32_t flags = 0;
-	size_t len, cap;
-	char *text;
-	int r;
+	struct text_call call;
+	int r, n;
 
-	while (kvctl_next_option(ctl, argc, argv, options) != -1)
-		flags |= KVD_SQE_NO_SPECIAL;
-	text = kvctl_read_text(kvctl_one_argument(argc, argv, "TEXT"), &len);
-	if (!text)
-		return EXIT_FAILED;
-	r = kvctl_connect(ctl, &client);
-	if (r)
-		goto out_text;
-	/* No text has more tokens than bytes, but for the one that the model may begin with. */
-	cap = len + 1;
-	ids = calloc(cap, sizeof(*ids));
-	logprobs = calloc(cap, sizeof(*logprobs));
-	input = kvc_text(text, len);
-	r = ids && logprobs ? kvc_score(client, &input, flags, ids, logprobs, cap, NULL)
-			    : -ENOMEM;
-	if (r < 0) {
-		r = kvctl_fail("cannot score the text", r);
-	} else {
-		print_scores(ctl, ids, logprobs, (size_t)r < cap ? (size_t)r : cap);
-		r = EXIT_OK;
+	r = text_call_begin(&call, ctl, argc, argv);
+	if (!r) {
+		logprobs = calloc(call.cap, sizeof(*logprobs));
+		n = logprobs ? kvc_score(call.client, &call.input, call.flags, call.ids,
+					 logprobs, call.cap, NULL)
+			     : -ENOMEM;
+		if (n < 0)
+			r = kvctl_fail("cannot score the text", n);
+		else
+			print_scores(ctl, call.ids, logprobs,
+				     (size_t)n < call.cap ? (size_t)n : call.cap);
 	}
 	free(logprobs);
-	free(ids);
-	kvc_close(client);
-out_text:
-	free(text);
+	text_call_end(&call);
 	return r;
 }

@@ -6,6 +6,7 @@
 
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
+#include "client/kvctl/utf8.h"
 
 /* Strings of the wire are terminated in their array by contract; do not rely on it. */
 #define STR(field) (int)strnlen((field), sizeof(field)), (field)
@@ -111,6 +112,19 @@ static double percent(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
+static void print_model(const struct kvd_model_info *model)
+{
+	if (!model->arch[0]) {
+		printf("  model     none; set [model] path in kvd.conf\n");
+		return;
+	}
+	fputs("  model     ", stdout);
+	utf8_put_name(stdout, model->name, strnlen(model->name, sizeof(model->name)));
+	fputs(" (", stdout);
+	utf8_put_name(stdout, model->arch, strnlen(model->arch, sizeof(model->arch)));
+	printf("), context %u tokens\n", model->context_length);
+}
+
 static void print_status(const struct kvd_stats *stats)
 {
 	const uint64_t used = stats->blocks_cached + stats->blocks_active;
@@ -119,12 +133,7 @@ static void print_status(const struct kvd_stats *stats)
 	printf("kvd %.*s, generation %" PRIu64 ", up %s, backend %.*s\n",
 	       STR(stats->release), stats->generation, kvctl_age(stats->uptime_ns, age),
 	       STR(stats->backend));
-	if (stats->model.arch[0])
-		printf("  model     %.*s (%.*s), context %u tokens\n",
-		       STR(stats->model.name), STR(stats->model.arch),
-		       stats->model.context_length);
-	else
-		printf("  model     none; set [model] path in kvd.conf\n");
+	print_model(&stats->model);
 	printf("  cache     %" PRIu64 " of %" PRIu64
 	       " blocks in use (%.1f of %.1f MiB), %.*s\n",
 	       used, stats->blocks_total,

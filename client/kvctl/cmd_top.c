@@ -30,7 +30,7 @@ struct top_args {
 
 static void put_name(FILE *f, const char *name, size_t size)
 {
-	utf8_put_shown(f, name, strnlen(name, size));
+	utf8_put_name(f, name, strnlen(name, size));
 }
 
 static void print_head(const struct top *top, FILE *f)

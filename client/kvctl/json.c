@@ -6,33 +6,38 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/kvctl/utf8.h"
 #include "ipc/utf8.h"
+
+/* What a terminal would not show as a character of its own, or obey. */
+static void put_escaped(FILE *f, uint32_t code)
+{
+	if (code > 0xffff) {
+		code -= 0x10000;
+		fprintf(f, "\\u%04x", 0xd800 + (code >> 10));
+		code = 0xdc00 + (code & 0x3ff);
+	}
+	fprintf(f, "\\u%04x", code);
+}
 
 static void put_string(FILE *f, const char *str, size_t len)
 {
 	putc('"', f);
 	for (size_t i = 0; i < len;) {
-		unsigned char c = (unsigned char)str[i];
-		size_t n = utf8_char_len(str + i, len - i);
+		uint32_t code = 0xfffd;
+		int n = utf8_next(str + i, len - i, &code);
 
-		if (n == 0) {
-			fputs("\\ufffd", f);
-			i++;
-			continue;
-		}
-		if (n > 1)
-			fwrite(str + i, 1, n, f);
-		else if (c == '"' || c == '\\')
-			fprintf(f, "\\%c", c);
-		else if (c == '\n')
+		if (n > 0 && (code == '"' || code == '\\'))
+			fprintf(f, "\\%c", (int)code);
+		else if (n > 0 && code == '\n')
 			fputs("\\n", f);
-		else if (c == '\t')
+		else if (n > 0 && code == '\t')
 			fputs("\\t", f);
-		else if (c < 0x20 || c == 0x7f)
-			fprintf(f, "\\u%04x", c);
+		else if (n > 0 && !utf8_is_hidden(code))
+			fwrite(str + i, 1, (size_t)n, f);
 		else
-			putc(c, f);
-		i += n;
+			put_escaped(f, n > 0 ? code : 0xfffd);
+		i += n > 0 ? (size_t)n : 1;
 	}
 	putc('"', f);
 }

@@ -12,6 +12,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "client/kvctl/utf8.h"
+
 /* More text than any context holds; a pipe that never ends must not fill the memory. */
 #define TEXT_MAX (64u << 20)
 
@@ -127,14 +129,15 @@ void kvctl_no_arguments(int argc, char **argv)
 
 uint64_t kvctl_parse_u64(const char *what, const char *text, uint64_t min, uint64_t max)
 {
+	const char *digits = *text == '-' ? text + 1 : text;
 	unsigned long long value;
 	char *end;
 
 	errno = 0;
-	value = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end)
+	value = strtoull(digits, &end, 10);
+	if (*digits < '0' || *digits > '9' || *end)
 		kvctl_usage_error("%s: '%s' is not a whole number", what, text);
-	if (errno || value < min || value > max)
+	if (errno || (digits != text && value) || value < min || value > max)
 		kvctl_usage_error("%s: %s is not between %" PRIu64 " and %" PRIu64, what,
 				  text, min, max);
 	return value;
@@ -257,10 +260,12 @@ int kvctl_fail(const char *what, int error)
 	const char *detail = kvc_errmsg();
 
 	fflush(stdout);
-	if (*detail)
-		fprintf(stderr, "kvctl: %s: %s\n", what, detail);
-	else
-		fprintf(stderr, "kvctl: %s: %s\n", what, kvc_strerror(error));
+	fprintf(stderr, "kvctl: %s: ", what);
+	if (!*detail)
+		detail = kvc_strerror(error);
+	/* the daemon's words may name a client or a model */
+	utf8_put_name(stderr, detail, strlen(detail));
+	putc('\n', stderr);
 	return kvctl_exit_code(error);
 }
 

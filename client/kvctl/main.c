@@ -79,7 +79,7 @@ static const struct verb verbs[] = {
 	 "      --top-k K        choose among the K likeliest tokens (0: all)\n"
 	 "      --top-p P        choose among the likeliest tokens that sum up to P\n"
 	 "      --min-p P        choose among tokens at least P times the likeliest\n"
-	 "      --seed N         same seed, same answer (default 0)\n"
+	 "      --seed N         same seed, same answer (default: a random one)\n"
 	 "      --stop TEXT      end before this text; may be repeated\n"
 	 "      --ignore-eos     go on after the model's end token\n"
 	 "      --logprobs       with --json: the logarithm of each token's probability\n"

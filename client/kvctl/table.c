@@ -93,7 +93,7 @@ void table_print(const struct table *table, FILE *f)
 
 		if (right)
 			fprintf(f, "%*s", pad, "");
-		utf8_put_shown(f, cell, strlen(cell));
+		utf8_put_name(f, cell, strlen(cell));
 		if (!right && !last)
 			fprintf(f, "%*s", pad, "");
 		fputs(last ? "\n" : "  ", f);
