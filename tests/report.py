@@ -11,9 +11,13 @@ import re
 import sys
 
 CHECK_LINE = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
+# A part that a libcheck program left out; the test around it counts as passed.
+SKIPPED_LINE = re.compile(r"^skipped: ", re.M)
+# Why a test did nothing where the CPU is another one; said apart, for it hides what others run.
+CPU_LINE = re.compile(r"this CPU has no (\w+)")
 TAP_LINE = re.compile(r"^(not )?ok\b[^#\n]*(# ?skip)?", re.M | re.I)
 ORDER = ["lint", "unit", "sim", "kern", "abi", "system", "asan-unit", "asan-abi", "asan-system",
-         "fuzz", "container", "vm"]
+         "fuzz", "container", "arm64-unit", "arm64-kern", "vm"]
 
 
 def count(test):
@@ -26,6 +30,7 @@ def count(test):
         for n, failures, errors in checks:
             failed += int(failures) + int(errors)
             passed += int(n) - int(failures) - int(errors)
+        skipped = len(SKIPPED_LINE.findall(out))
     elif re.search(r"^1\.\.\d", out, re.M):
         for bad, skip in TAP_LINE.findall(out):
             if bad:
@@ -46,6 +51,7 @@ def count(test):
 def report_tests(folder):
     total = [0, 0, 0]
     failures = []
+    lacking = {}
     names = sorted(os.listdir(folder) if os.path.isdir(folder) else [],
                    key=lambda n: ORDER.index(n[:-5]) if n[:-5] in ORDER else 99)
     print(f"\n{'suite':<12} {'tests':>6} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
@@ -56,6 +62,8 @@ def report_tests(folder):
             tests = [json.loads(line) for line in f if line.strip()]
         for test in tests:
             counted = count(test)
+            for feature in CPU_LINE.findall(test.get("stdout") or "")[:1] if counted[2] else []:
+                lacking[feature] = lacking.get(feature, 0) + counted[2]
             seconds += test.get("duration", 0.0)
             for i in range(3):
                 suite[i] += counted[i]
@@ -70,6 +78,8 @@ def report_tests(folder):
         # No log at all: the build or the test runner broke before any test ran.
         total[1] = 1
         print("FAILED  no test ran")
+    for feature, n in sorted(lacking.items()):
+        print(f"SKIPPED {n} for want of a CPU with {feature}")
     print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
     return 1 if total[1] else 0
 

@@ -17,7 +17,7 @@
 
 static inline float kv_fma_c(float a, float b, float c)
 {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 	return fmaf(a, b, c);
 #else
 	double s = (double)a * b + c;

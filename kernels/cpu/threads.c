@@ -67,8 +67,10 @@ static void futex_wake(_Atomic uint32_t *word, int n)
 
 static void cpu_pause(void)
 {
-#ifdef __x86_64__
+#if defined(__x86_64__)
 	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("isb" ::: "memory");
 #endif
 }
 

@@ -80,7 +80,7 @@ static void span_in_double(const struct span_mem *s, uint32_t i,
 		for (uint32_t d = 0; d < hd; d++)
 			score[t] += (double)s->q[d * KV_SPAN_QUERIES + i] *
 				    kv_half_to_float(s->k[t / bt][d * bt + t % bt]);
-		max = fmax(max, score[t]);
+		max = ck_max(max, score[t]);
 	}
 	for (uint32_t t = 0; t < n; t++)
 		sum += exp(score[t] - max);
@@ -146,7 +146,7 @@ static void check_merge(const struct ck *ck, uint32_t hd)
 	float max = ck_normal() * 5, sum = 1 + 10 * (float)ck_unit();
 	float m = ck_normal() * 5, s = 1 + 10 * (float)ck_unit();
 	float max2 = max, sum2 = sum, start[KV_HEAD_DIM_MAX];
-	double top = fmax(max, m), a = exp(max - top), b = exp(m - top);
+	double top = ck_max(max, m), a = exp(max - top), b = exp(m - top);
 	double want_sum = sum * a + s * b;
 
 	ck_context("merge head_dim %u", hd);

@@ -149,7 +149,7 @@ static void in_double(const struct shape *s, const float *qkv, const float *rota
 						    kv_half_to_float(
 							    kv_half_from_float(k[d]));
 				score[t] /= sqrt(s->hd);
-				max = fmax(max, score[t]);
+				max = ck_max(max, score[t]);
 			}
 			for (uint32_t t = 0; t <= pos; t++)
 				sum += score[t] = exp(score[t] - max);
@@ -239,7 +239,7 @@ static void codes_in_double(const struct world *w, const struct shape *s,
 				for (uint32_t d = 0; d < s->hd; d++)
 					score[t] += (double)r[h * s->hd + d] * k[t][d] /
 						    sqrt(s->hd);
-				max = fmax(max, score[t]);
+				max = ck_max(max, score[t]);
 			}
 			for (uint32_t t = 0; t <= pos; t++)
 				sum += score[t] = exp(score[t] - max);

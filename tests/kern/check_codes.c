@@ -158,7 +158,7 @@ static double score_tolerance(const struct codes *c, uint32_t i, uint32_t t,
 	double top = 0, size = 0, step, tol;
 
 	for (uint32_t d = 0; d < c->l.head_dim; d++) {
-		top = fmax(top, fabs((double)c->q_row[i][d]));
+		top = ck_max(top, fabs((double)c->q_row[i][d]));
 		size += fabs(k[d]);
 	}
 	step = top / KV_CODE_TOP;
@@ -174,7 +174,7 @@ static double score_tolerance(const struct codes *c, uint32_t i, uint32_t t,
 		double largest = 0;
 
 		for (uint32_t d = 0; d < c->l.head_dim; d++)
-			largest = fmax(largest, fabs((double)c->q_row[i][d]) * a[d]);
+			largest = ck_max(largest, fabs((double)c->q_row[i][d]) * a[d]);
 		tol += (128.1 * step + 0.51 * largest / 126) * 7.5 * c->l.head_dim *
 		       kv_half_to_float(c->sp.k_pair[block][0]);
 	}
@@ -193,7 +193,7 @@ static void check_sums(const struct codes *c, uint32_t i, const struct out *got,
 	for (uint32_t t = 0; ints && t < c->sp.n_code[i]; t++) {
 		scale[t] = kv_half_to_float(
 			((const uint16_t *)c->sp.v_params[t / bt])[t % bt]);
-		top = fmax(top, e[t] * scale[t]);
+		top = ck_max(top, e[t] * scale[t]);
 	}
 	for (uint32_t d = 0; d < hd; d++) {
 		double o = 0, tol = 1e-6, size = 0;

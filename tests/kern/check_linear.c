@@ -279,7 +279,7 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 				sum += (double)row[i] * xm[i];
 				size += fabs((double)row[i] * xm[i]);
 				wsum += fabs((double)row[i]);
-				top = fmax(top, fabs((double)xm[i]));
+				top = ck_max(top, fabs((double)xm[i]));
 			}
 			if (form >= KV_FORM_N_INT)
 				wsum = 0;

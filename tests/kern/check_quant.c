@@ -25,7 +25,7 @@ static void check_rotate(const struct ck *ck, uint32_t hd, enum ck_pattern p)
 		ck_same("x", got, want, hd);
 		for (uint32_t d = 0; d < hd; d++) {
 			in[d] = x[d];
-			size = fmax(size, fabs(in[d]));
+			size = ck_max(size, fabs(in[d]));
 		}
 		dq_rotate(in, out, hd, back);
 		for (uint32_t d = 0; d < hd; d++)
@@ -106,7 +106,7 @@ static double amax_of(const float *x, uint32_t n)
 	double top = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		top = fmax(top, fabs((double)x[i]));
+		top = ck_max(top, fabs((double)x[i]));
 	return top;
 }
 

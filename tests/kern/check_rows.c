@@ -20,7 +20,7 @@ static void check_exp(void)
 		float x = (float)(ck_unit() * 174.5 - 86.8);
 		double want = exp((double)x), e = fabs(kv_exp_c(x) - want) / want;
 
-		worst = fmax(worst, e);
+		worst = ck_max(worst, e);
 	}
 	if (worst > 1.2e-7)
 		ck_fail("relative error %.3g", worst);

@@ -281,8 +281,10 @@ int main(int argc, char **argv)
 		run_bundle(&ck, argv + arg, argc - arg);
 		n_run++;
 	}
-	if (n_run == 0)
+	if (n_run == 0) {
+		printf("skipped: this CPU has no %s\n", only ? only : "kernels");
 		return 77;
+	}
 	if (ck_failures)
 		fprintf(stderr, "checkkern: %d failures\n", ck_failures);
 	return ck_failures ? 1 : 0;

@@ -34,6 +34,13 @@ uint32_t ck_below(uint32_t n);
 double ck_unit(void);  /* [0, 1) */
 float ck_normal(void); /* about N(0, 1) */
 
+/* The larger one, a where b is no number. fmax() in a loop that finds a maximum stops gcc 12
+ * for aarch64 with an internal error. */
+static inline double ck_max(double a, double b)
+{
+	return b > a ? b : a;
+}
+
 enum ck_pattern {
 	CK_NORMAL,
 	CK_ZERO,

@@ -29,7 +29,7 @@ def cases():
     if not os.path.exists(CASES):
         raise Skip(f"no {CASES}; KVD_SHARED names the folder that holds cases/")
     with open("/proc/cpuinfo", encoding="utf-8") as f:
-        flags = next(line for line in f if line.startswith("flags")).split()
+        flags = next((line for line in f if line.startswith("flags")), "").split()
     for need in NEEDS.get(ISA, []):
         if need not in flags:
             raise Skip(f"this CPU has no {need}")

@@ -2,11 +2,27 @@
 #ifndef KVD_TESTS_SUITE_H
 #define KVD_TESTS_SUITE_H
 
-/* How main() of a test program ends: its tests are run and counted. */
+/* How main() of a test program ends: its tests are run and counted. And what they leave out
+ * where an emulator of a process, which KVD_EMULATOR names, has not all of the system. */
 
 #include <check.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+/* For what an emulator says it does and does not do, or has not at all: the caller leaves it out
+ * then. ./dev test counts the line as a skip. Never true on a machine of its own. */
+static inline bool emulator_lacks(const char *what)
+{
+	const char *emulator = getenv("KVD_EMULATOR");
+
+	if (!emulator)
+		return false;
+	printf("skipped: %s has no %s\n", emulator, what);
+	fflush(stdout);
+	return true;
+}
 
 /* A suite of one test case. Return: exit status. */
 static inline int run_case(const char *name, TCase *tcase)

@@ -510,6 +510,8 @@ START_TEST(event_fd_tells_of_everything)
 	struct pollfd p = {.events = POLLIN};
 	int tokens = 0, finals = 0, rc;
 
+	if (emulator_lacks("preadv2"))
+		return;
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
 	p.fd = kvc_ring_event_fd(ring);
 	ck_assert_int_ge(p.fd, 0);
@@ -665,6 +667,8 @@ START_TEST(fork_is_noticed)
 	int status;
 	pid_t pid;
 
+	if (emulator_lacks("MADV_WIPEONFORK"))
+		return;
 	ck_assert_int_eq(kvc_ring_open(client, &ring, NULL), 0);
 	ck_assert_int_eq(kvc_ping(client, -1), 0);
 	pid = fork();

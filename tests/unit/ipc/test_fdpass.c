@@ -95,6 +95,8 @@ START_TEST(client_closes_strays)
 	char buf[64];
 	size_t n = 9;
 
+	if (emulator_lacks("room for 253 descriptors in a message"))
+		return;
 	open_pair();
 	for (i = 0; i < 253; i++)
 		many[i] = 2;

@@ -17,6 +17,7 @@ KVD_GOLDEN_SHARE=n takes the first n per cent only of each answer and each score
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -81,7 +82,9 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".golden") as out:
         convert(golden, out)
         out.flush()
-        return subprocess.call([sys.argv[1], model, out.name] + sys.argv[2:])
+        # The program may be of another machine.
+        wrapper = shlex.split(os.environ.get("MESON_EXE_WRAPPER", ""))
+        return subprocess.call(wrapper + [sys.argv[1], model, out.name] + sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -274,9 +274,10 @@ int main(int argc, char **argv)
 	int mask = 0;
 
 	if (argc < 4)
-		die("usage: test_golden MODEL CASES tokens|c|avx2|avx512|avx512vnni|"
-		    "amx [REFERENCE]");
-	if (strcmp(argv[3], "tokens")) {
+		die("usage: test_golden MODEL CASES tokens|best|BUNDLE [REFERENCE]");
+	if (strcmp(argv[3], "best") == 0) {
+		mask = (int)kv_cpu_features();
+	} else if (strcmp(argv[3], "tokens")) {
 		mask = kv_cpu_mask_parse(argv[3]);
 		if (mask < 0)
 			die("no such variant: %s", argv[3]);
