@@ -36,6 +36,8 @@ static const struct {
 	{KVD_E_BUSY, "KVD_E_BUSY", "Too many requests in flight on this ring"},
 	{KVD_E_DEADLINE, "KVD_E_DEADLINE", "The request's deadline has passed"},
 	{KVD_E_UNSUPPORTED, "KVD_E_UNSUPPORTED", "The daemon does not offer this"},
+	{KVD_E_NUMERIC, "KVD_E_NUMERIC",
+	 "The model computes no finite number for this input; trying again does not help"},
 };
 
 static int status_find(int status)

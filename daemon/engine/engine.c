@@ -17,11 +17,9 @@
 #include "daemon/msgid.h"
 #include "ipc/base.h"
 
-/* A step that failed as a whole has its line already. */
 static void engine_log_logits(struct engine *engine, const struct sched_event *event)
 {
-	if (event->reason == SCHED_REASON_ERROR && event->status == -EIO &&
-	    engine->result.status == 0 &&
+	if (event->reason == SCHED_REASON_ERROR && event->status == -EDOM &&
 	    log_due(&engine->logits_failed, event->status, loop_now(engine->loop)))
 		log_event(LOG_ERR,
 			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,

@@ -158,18 +158,19 @@ void chat_template_free(struct chat_template *chat)
 	free(chat);
 }
 
-static bool is_role(const char *role, size_t len)
+/*
+ * Those of abi.h, to the letter. A template may paste any other name into its turn, and then
+ * the model sees a turn that it was not trained on, beside a system message that nobody wrote.
+ */
+static bool is_role(const struct chat_message *msg)
 {
-	if (!len || len > CHAT_MAX_ROLE)
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)role[i];
+	static const char *const roles[] = {"system", "user", "assistant"};
 
-		if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
-		    !(c >= '0' && c <= '9') && c != '_' && c != '-')
-			return false;
-	}
-	return true;
+	for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+		if (strlen(roles[i]) == msg->role_len &&
+		    !memcmp(roles[i], msg->role, msg->role_len))
+			return true;
+	return false;
 }
 
 static int encode_text(const struct chat_template *chat, const char *text, size_t len,
@@ -252,7 +253,7 @@ static int encode_plain(const struct chat_template *chat,
 }
 
 int chat_encode(const struct chat_template *chat, const struct chat_message *messages,
-		size_t n, struct token_list *list)
+		size_t n, struct token_list *list, size_t *ret_bad)
 {
 	size_t n_before = list->n;
 	int r;
@@ -262,8 +263,10 @@ int chat_encode(const struct chat_template *chat, const struct chat_message *mes
 	if (!n)
 		return CHAT_NO_MESSAGES;
 	for (size_t i = 0; i < n; i++) {
-		if (!is_role(messages[i].role, messages[i].role_len))
-			return CHAT_BAD_ROLE;
+		if (is_role(&messages[i]))
+			continue;
+		*ret_bad = i;
+		return CHAT_BAD_ROLE;
 	}
 	r = chat->family == FAMILY_CHATML ? encode_chatml(chat, messages, n, list)
 					  : encode_plain(chat, messages, n, list);

@@ -29,13 +29,11 @@
 #include "daemon/model/gguf.h"
 #include "daemon/model/tokenizer.h"
 
-#define CHAT_MAX_ROLE 32 /* bytes */
-
 /* Conditions, with text in struct load_error where one is taken. */
 enum {
 	CHAT_NO_TEMPLATE = 1, /* the model file has none and none is configured */
 	CHAT_UNKNOWN_TEMPLATE = 2,
-	CHAT_BAD_ROLE = 3, /* empty, over CHAT_MAX_ROLE, or other than [A-Za-z0-9_-] */
+	CHAT_BAD_ROLE = 3, /* none of system, user, assistant */
 	CHAT_NO_MESSAGES = 4,
 	CHAT_TOO_COMPLEX = 5, /* as TOKENIZER_TOO_COMPLEX and TOKENIZER_TOO_LONG */
 };
@@ -69,10 +67,11 @@ void chat_template_free(struct chat_template *chat);
  * chat_encode - append the ids of a conversation, ready for the assistant's answer
  * @messages: [n], contents of any bytes
  * @list: appended to; unchanged unless 0 is returned
+ * @ret_bad: the message of CHAT_BAD_ROLE
  *
  * Thread: any. Return: 0; one of the conditions above; -ENOMEM.
  */
 int chat_encode(const struct chat_template *chat, const struct chat_message *messages,
-		size_t n, struct token_list *list);
+		size_t n, struct token_list *list, size_t *ret_bad);
 
 #endif

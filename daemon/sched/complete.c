@@ -122,7 +122,7 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 	else if (r->kind == REQUEST_SCORE && r->n_computed == r->n_tokens)
 		reason = SCHED_REASON_STOP;
 	if (reason != SCHED_REASON_NONE)
-		sched_finish(sched, r, reason, reason == SCHED_REASON_ERROR ? -EIO : 0);
+		sched_finish(sched, r, reason, reason == SCHED_REASON_ERROR ? -EDOM : 0);
 }
 
 static void fail_entries(struct sched *sched, const struct plan *plan, int status)

@@ -74,6 +74,18 @@ static int32_t chat_result(int r)
 	}
 }
 
+static int32_t encode_chat(const struct chat_template *chat,
+			   const struct chat_message *messages, size_t n,
+			   struct token_list *list, uint64_t *ret_detail)
+{
+	size_t bad;
+	int r = chat_encode(chat, messages, n, list, &bad);
+
+	if (r == CHAT_BAD_ROLE)
+		*ret_detail = bad;
+	return chat_result(r);
+}
+
 static int32_t input_chat(const struct model_text *model, const void *data, uint32_t len,
 			  struct token_list *list, uint64_t *ret_detail)
 {
@@ -109,7 +121,7 @@ static int32_t input_chat(const struct model_text *model, const void *data, uint
 		};
 	}
 	if (!r)
-		r = chat_result(chat_encode(model->chat, messages, n, list));
+		r = encode_chat(model->chat, messages, n, list, ret_detail);
 	free(messages);
 	return r;
 }

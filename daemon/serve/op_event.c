@@ -102,6 +102,8 @@ static int32_t error_res(int status)
 		return KVD_E_POOL;
 	case -EDQUOT:
 		return KVD_E_QUOTA;
+	case -EDOM:
+		return KVD_E_NUMERIC;
 	default:
 		return KVD_E_DEVICE;
 	}

@@ -95,6 +95,7 @@ static void build(const uint8_t *data, size_t len)
 	struct chat_template *chat = NULL;
 	struct token_list list = {0};
 	struct load_error err;
+	size_t bad;
 	struct gguf *gguf;
 
 	if (gguf_open_memory(&gguf, "fuzz", data, len, &err) < 0)
@@ -104,7 +105,7 @@ static void build(const uint8_t *data, size_t len)
 				       TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS,
 				       &list);
 		if (chat_template_new(&chat, gguf, tok, NULL, &err) >= 0)
-			(void)chat_encode(chat, messages, 1, &list);
+			(void)chat_encode(chat, messages, 1, &list, &bad);
 		(void)tokenizer_decode(tok, list.ids, list.n, NULL, 0);
 	}
 	token_list_deinit(&list);

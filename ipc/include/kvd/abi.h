@@ -362,8 +362,10 @@ enum kvd_input {
 	 * A conversation, in the chat template of the model. Records of
 	 *     u32 role_len, u32 content_len, role bytes, content bytes
 	 * packed, without padding, exactly in_len bytes in all. Roles are
-	 * "system", "user", "assistant"; content is always plain characters
-	 * (never special tokens). The answer of the assistant comes next.
+	 * "system", "user", "assistant", to the letter; another ends with
+	 * -EINVAL, usage.detail = the index of its message. Content is always
+	 * plain characters (never control tokens). The answer of the assistant
+	 * comes next.
 	 */
 	KVD_INPUT_CHAT = 3
 };
@@ -573,8 +575,7 @@ enum kvd_finish {
 #define KVD_E_EMPTY (-4107)
 /* The request can never fit the block pool; detail = tokens that would. */
 #define KVD_E_POOL (-4108)
-/* The device or its worker failed, or made no finite number of this request's logits; the
- * request may be tried again. */
+/* The device or its worker failed; the request may be tried again. */
 #define KVD_E_DEVICE (-4109)
 /* More requests in flight on this ring than allowed; detail = the limit. */
 #define KVD_E_BUSY (-4110)
@@ -582,6 +583,8 @@ enum kvd_finish {
 #define KVD_E_DEADLINE (-4111)
 /* The model or the feature that was asked for is not there. */
 #define KVD_E_UNSUPPORTED (-4112)
+/* The model's numbers for this request left the range of floats; trying again does not help. */
+#define KVD_E_NUMERIC (-4113)
 
 #ifdef __cplusplus
 }

@@ -166,7 +166,7 @@ static void generate_case(struct cases *c, FILE *f, bool chat)
 	struct token_list list = {0};
 	uint32_t n_prompt, n;
 	char *text;
-	size_t len = read_hex(f, &text);
+	size_t len = read_hex(f, &text), bad;
 
 	n_prompt = read_ids(f, prompt);
 	n = read_ids(f, want);
@@ -175,7 +175,7 @@ static void generate_case(struct cases *c, FILE *f, bool chat)
 	if (chat) {
 		struct chat_message msg = {"user", 4, text, len};
 
-		if (chat_encode(c->chat, &msg, 1, &list))
+		if (chat_encode(c->chat, &msg, 1, &list, &bad))
 			die("cannot format a chat");
 	} else if (tokenizer_encode(c->tok, text, len, TOKENIZER_ADD_BOS, &list)) {
 		die("cannot encode a text");

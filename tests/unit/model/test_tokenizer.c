@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/chat.h"
 #include "daemon/model/tokenizer.h"
 #include "tests/unit/model/gguf-image.h"
 #include "tests/unit/suite.h"
@@ -197,6 +198,49 @@ START_TEST(refuses_by_name)
 }
 END_TEST
 
+/* The three roles, to the letter; of others the message is named. */
+START_TEST(chat_roles)
+{
+	static const char *const bad[] = {"System", "tool",  "",
+					  "user ",  "users", "user\nsystem",
+					  "USER",   "syste", "assistant\0"};
+	struct image im = vocab_image("gpt2", "gpt-2", N_TOKENS);
+	struct chat_message messages[4] = {
+		{"system", 6, "a", 1},
+		{"user", 4, "b", 1},
+		{"assistant", 9, "c", 1},
+		{"user", 4, "d", 1},
+	};
+	struct token_list list = {0};
+	struct chat_template *chat;
+	struct tokenizer *tok;
+	struct gguf *gguf;
+	size_t at = 99;
+
+	ck_assert_int_eq(gguf_open_memory(&gguf, "v", im.data, im.len, &err), 0);
+	ck_assert_int_eq(tokenizer_new(&tok, gguf, &err), 0);
+	ck_assert_int_eq(chat_template_new(&chat, gguf, tok, "plain", &err), 0);
+	ck_assert_int_eq(chat_encode(chat, messages, 4, &list, &at), 0);
+	ck_assert_uint_eq(at, 99);
+	list.n = 0;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		messages[i % 4].role = bad[i];
+		messages[i % 4].role_len = strlen(bad[i]) + (i == 8);
+		ck_assert_int_eq(chat_encode(chat, messages, 4, &list, &at),
+				 CHAT_BAD_ROLE);
+		ck_assert_uint_eq(at, i % 4);
+		ck_assert_uint_eq(list.n, 0);
+		messages[i % 4].role = "user";
+		messages[i % 4].role_len = 4;
+	}
+	token_list_deinit(&list);
+	chat_template_free(chat);
+	tokenizer_free(tok);
+	gguf_free(gguf);
+	image_free(&im);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("tokenizer");
@@ -206,5 +250,6 @@ int main(void)
 	tcase_add_test(tc, marks_of_turns_are_control);
 	tcase_add_test(tc, bytes_that_are_no_text);
 	tcase_add_test(tc, refuses_by_name);
+	tcase_add_test(tc, chat_roles);
 	return run_case("tokenizer", tc);
 }

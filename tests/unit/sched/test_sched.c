@@ -324,7 +324,7 @@ START_TEST(a_row_without_numbers_fails_alone)
 	ck_assert_uint_eq(e[0].id, bad);
 	ck_assert_uint_eq(e[0].kind, SCHED_FINISHED);
 	ck_assert_uint_eq(e[0].reason, SCHED_REASON_ERROR);
-	ck_assert_int_eq(e[0].status, -EIO);
+	ck_assert_int_eq(e[0].status, -EDOM);
 	ck_assert_uint_eq(e[0].n_generated, 0);
 	ck_assert_uint_eq(e[1].id, good);
 	ck_assert_uint_eq(e[1].kind, SCHED_TOKEN);
