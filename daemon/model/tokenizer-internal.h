@@ -9,10 +9,9 @@
 
 #include "daemon/model/bpe.h"
 #include "daemon/model/pretokenize.h"
+#include "daemon/model/strings.h"
 #include "daemon/model/tokenizer.h"
-
-/* Longer special tokens do not occur; the limit bounds the search at each byte. */
-#define SPECIAL_MAX_LEN 256
+#include "daemon/model/whole.h"
 
 enum token_type {
 	TOKEN_NORMAL = 1,
@@ -21,29 +20,6 @@ enum token_type {
 	TOKEN_USER_DEFINED = 4,
 	TOKEN_UNUSED = 5,
 	TOKEN_BYTE = 6,
-};
-
-/*
- * Byte strings numbered from 0: the tokens first, in order, then strings that only merges
- * know. Text of number i is data[offs[i] .. offs[i + 1]). map finds a number by text
- * (open addressing over numbers + 1, 0 is empty); of equal strings the first is found, and
- * tokens that are not normal text are not in it.
- */
-struct strings {
-	uint8_t *data;
-	size_t len, cap;
-	uint32_t *offs;
-	uint32_t n, offs_cap;
-	uint32_t *map;
-	uint32_t map_mask, n_mapped;
-};
-
-/* Tokens that are found in a text as wholes: ids sorted by text, and the bytes that one of
- * them begins with. */
-struct whole_tokens {
-	int32_t *ids;
-	uint32_t n;
-	bool first[256];
 };
 
 /**
@@ -67,16 +43,5 @@ struct tokenizer {
 	int32_t bos, eos;
 	bool add_bos;
 };
-
-/* Return: the number of a mapped string or BPE_NONE. */
-uint32_t strings_find(const struct strings *strings, const uint8_t *s, size_t len);
-
-static inline struct gguf_str strings_at(const struct strings *strings, uint32_t i)
-{
-	return (struct gguf_str){
-		.data = (const char *)strings->data + strings->offs[i],
-		.len = strings->offs[i + 1] - strings->offs[i],
-	};
-}
 
 #endif

@@ -10,134 +10,6 @@
 /* Ids are int32_t and a symbol must stay below BPE_NONE with all merges added. */
 #define MAX_TOKENS (1u << 22)
 
-/* ---- strings ---- */
-
-static uint32_t text_hash(const uint8_t *s, size_t len)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
-	return (uint32_t)(h ^ h >> 32);
-}
-
-static bool strings_is(const struct strings *strings, uint32_t i, const uint8_t *s,
-		       size_t len)
-{
-	struct gguf_str str = strings_at(strings, i);
-
-	return str.len == len && !memcmp(str.data, s, len);
-}
-
-static uint32_t *strings_slot(const struct strings *strings, const uint8_t *s, size_t len)
-{
-	uint32_t i = text_hash(s, len) & strings->map_mask;
-
-	while (strings->map[i] && !strings_is(strings, strings->map[i] - 1, s, len))
-		i = (i + 1) & strings->map_mask;
-	return &strings->map[i];
-}
-
-uint32_t strings_find(const struct strings *strings, const uint8_t *s, size_t len)
-{
-	return *strings_slot(strings, s, len) - 1; /* empty gives BPE_NONE */
-}
-
-static int strings_grow_map(struct strings *strings)
-{
-	uint32_t mask = strings->map_mask ? strings->map_mask * 2 + 1 : 1023;
-	struct strings grown = *strings;
-
-	grown.map = calloc((size_t)mask + 1, sizeof(*grown.map));
-	if (!grown.map)
-		return -ENOMEM;
-	grown.map_mask = mask;
-	for (uint32_t i = 0; strings->map && i <= strings->map_mask; i++) {
-		struct gguf_str str;
-
-		if (!strings->map[i])
-			continue;
-		str = strings_at(strings, strings->map[i] - 1);
-		*strings_slot(&grown, (const uint8_t *)str.data, str.len) =
-			strings->map[i];
-	}
-	free(strings->map);
-	*strings = grown;
-	return 0;
-}
-
-/* Appends a string; offsets are 32 bits, which bounds the sum of lengths. */
-static int strings_add(struct strings *strings, const uint8_t *s, size_t len)
-{
-	if (len > UINT32_MAX / 2 - strings->len)
-		return -ENOMEM;
-	if (strings->len + len > strings->cap) {
-		size_t cap = strings->cap ? strings->cap : 4096;
-		uint8_t *data;
-
-		while (cap < strings->len + len)
-			cap *= 2;
-		data = realloc(strings->data, cap);
-		if (!data)
-			return -ENOMEM;
-		strings->data = data;
-		strings->cap = cap;
-	}
-	if (strings->n + 2 > strings->offs_cap) {
-		uint32_t cap = strings->offs_cap ? strings->offs_cap * 2 : 1024;
-		uint32_t *offs = realloc(strings->offs, cap * sizeof(*offs));
-
-		if (!offs)
-			return -ENOMEM;
-		strings->offs = offs;
-		strings->offs_cap = cap;
-	}
-	if (len)
-		memcpy(strings->data + strings->len, s, len);
-	strings->offs[strings->n++] = (uint32_t)strings->len;
-	strings->len += len;
-	strings->offs[strings->n] = (uint32_t)strings->len;
-	return 0;
-}
-
-static int strings_map_last(struct strings *strings)
-{
-	struct gguf_str str = strings_at(strings, strings->n - 1);
-	uint32_t *slot;
-	int r;
-
-	if (!strings->map || strings->n_mapped >= strings->map_mask / 4 * 3) {
-		r = strings_grow_map(strings);
-		if (r < 0)
-			return r;
-	}
-	slot = strings_slot(strings, (const uint8_t *)str.data, str.len);
-	if (!*slot) {
-		*slot = strings->n;
-		strings->n_mapped++;
-	}
-	return 0;
-}
-
-/* The number of a string, which is added when it is new. */
-static int strings_intern(struct strings *strings, const uint8_t *s, size_t len,
-			  uint32_t *ret)
-{
-	uint32_t i = strings_find(strings, s, len);
-	int r;
-
-	if (i == BPE_NONE) {
-		i = strings->n;
-		r = strings_add(strings, s, len);
-		if (r == 0)
-			r = strings_map_last(strings);
-		if (r < 0)
-			return r;
-	}
-	*ret = i;
-	return 0;
-}
-
 /* ---- byte-level text ---- */
 
 /*
@@ -384,48 +256,15 @@ static int load_merges(struct loader *ld)
 	return 0;
 }
 
-static int special_cmp(const void *a, const void *b, void *arg)
-{
-	const struct strings *strings = arg;
-	struct gguf_str sa = strings_at(strings, *(const uint32_t *)a);
-	struct gguf_str sb = strings_at(strings, *(const uint32_t *)b);
-	int r = memcmp(sa.data, sb.data, sa.len < sb.len ? sa.len : sb.len);
-
-	if (r)
-		return r;
-	if (sa.len != sb.len)
-		return sa.len < sb.len ? -1 : 1;
-	return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
-}
-
-static int collect_whole(struct loader *ld, unsigned types, struct whole_tokens *ret)
-{
-	struct tokenizer *tok = ld->tok;
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < tok->n_tokens; i++)
-		n += types >> tok->types[i] & 1;
-	ret->ids = calloc((size_t)n + 1, sizeof(*ret->ids));
-	if (!ret->ids)
-		return loader_nomem(ld);
-	for (uint32_t i = 0; i < tok->n_tokens; i++) {
-		struct gguf_str str = strings_at(&tok->strings, i);
-
-		if (!(types >> tok->types[i] & 1) || !str.len ||
-		    str.len > SPECIAL_MAX_LEN)
-			continue;
-		ret->ids[ret->n++] = (int32_t)i;
-		ret->first[(uint8_t)str.data[0]] = true;
-	}
-	qsort_r(ret->ids, ret->n, sizeof(*ret->ids), special_cmp, &tok->strings);
-	return 0;
-}
-
 static int load_specials(struct loader *ld)
 {
-	return collect_whole(
-		ld, 1u << TOKEN_UNKNOWN | 1u << TOKEN_CONTROL | 1u << TOKEN_USER_DEFINED,
-		&ld->tok->specials);
+	struct tokenizer *tok = ld->tok;
+	unsigned mask =
+		1u << TOKEN_UNKNOWN | 1u << TOKEN_CONTROL | 1u << TOKEN_USER_DEFINED;
+	int r = whole_collect(&tok->specials, &tok->strings, tok->types, tok->n_tokens,
+			      mask);
+
+	return r < 0 ? loader_nomem(ld) : 0;
 }
 
 /* An optional key that names a token. */
@@ -485,7 +324,10 @@ static int load_user_defined(struct loader *ld)
 	for (uint32_t i = 0; i < tok->n_tokens; i++)
 		if (tok->types[i] == TOKEN_USER_DEFINED && marks_a_turn(tok, i))
 			tok->types[i] = TOKEN_CONTROL;
-	return collect_whole(ld, 1u << TOKEN_USER_DEFINED, &tok->user_defined);
+	if (whole_collect(&tok->user_defined, &tok->strings, tok->types, tok->n_tokens,
+			  1u << TOKEN_USER_DEFINED) < 0)
+		return loader_nomem(ld);
+	return 0;
 }
 
 static int load_roles(struct loader *ld)
@@ -506,7 +348,7 @@ static int load_roles(struct loader *ld)
 	if (eot != TOKEN_NONE)
 		tok->eog[eot] = 1;
 	for (size_t i = 0; i < sizeof(eog_texts) / sizeof(eog_texts[0]); i++) {
-		int32_t id = tokenizer_find_special(tok, eog_texts[i]);
+		int32_t id = whole_find(&tok->specials, &tok->strings, eog_texts[i]);
 
 		if (id != TOKEN_NONE)
 			tok->eog[id] = 1;
@@ -553,13 +395,11 @@ void tokenizer_free(struct tokenizer *tok)
 {
 	if (!tok)
 		return;
-	free(tok->strings.data);
-	free(tok->strings.offs);
-	free(tok->strings.map);
+	strings_deinit(&tok->strings);
 	free(tok->types);
 	free(tok->eog);
-	free(tok->specials.ids);
-	free(tok->user_defined.ids);
+	whole_deinit(&tok->specials);
+	whole_deinit(&tok->user_defined);
 	bpe_deinit(&tok->bpe);
 	pretokenizer_free(tok->pre);
 	free(tok);

@@ -91,68 +91,9 @@ size_t tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t 
 	return len;
 }
 
-/*
- * The longest token of @set at the start of @s. They are sorted, so those that agree
- * with the first i bytes are a range, which each further byte narrows.
- */
-static int32_t whole_at(const struct tokenizer *tok, const struct whole_tokens *set,
-			const uint8_t *s, size_t len, size_t *ret_len)
-{
-	uint32_t lo = 0, hi = set->n;
-	int32_t best = TOKEN_NONE;
-
-	if (!set->first[s[0]])
-		return TOKEN_NONE;
-	for (size_t i = 0; i < len && lo < hi; i++) {
-		uint32_t a = lo, b = hi;
-
-		/* first one whose byte i is >= s[i]; one that ends before i is smaller */
-		while (a < b) {
-			uint32_t mid = a + (b - a) / 2;
-			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)set->ids[mid]);
-
-			if (str.len <= i || (uint8_t)str.data[i] < s[i])
-				a = mid + 1;
-			else
-				b = mid;
-		}
-		lo = a;
-		b = hi;
-		while (a < b) {
-			uint32_t mid = a + (b - a) / 2;
-			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)set->ids[mid]);
-
-			if ((uint8_t)str.data[i] <= s[i])
-				a = mid + 1;
-			else
-				b = mid;
-		}
-		hi = a;
-		/* the shortest of the range is first */
-		if (lo < hi) {
-			struct gguf_str str =
-				strings_at(&tok->strings, (uint32_t)set->ids[lo]);
-
-			if (str.len == i + 1) {
-				best = set->ids[lo];
-				*ret_len = i + 1;
-			}
-		}
-	}
-	return best;
-}
-
 int32_t tokenizer_find_special(const struct tokenizer *tok, const char *text)
 {
-	size_t len = strlen(text), found = 0;
-	int32_t id;
-
-	if (!len)
-		return TOKEN_NONE;
-	id = whole_at(tok, &tok->specials, (const uint8_t *)text, len, &found);
-	return found == len ? id : TOKEN_NONE;
+	return whole_find(&tok->specials, &tok->strings, text);
 }
 
 struct encoding {
@@ -242,7 +183,7 @@ static int encode_text(struct encoding *enc, const struct whole_tokens *set,
 	int r;
 
 	while (pos < len) {
-		int32_t id = whole_at(enc->tok, set, s + pos, len - pos, &n);
+		int32_t id = whole_at(set, &enc->tok->strings, s + pos, len - pos, &n);
 
 		if (id == TOKEN_NONE) {
 			pos++;

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/finite.h"
 #include "daemon/model/gguf.h"
+#include "daemon/model/shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -45,7 +47,30 @@ static void read_all(const struct gguf *gguf, struct load_error *err)
 		const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
 
 		sink ^= tensor->data[0] ^ tensor->data[tensor->n_bytes - 1];
+		sink ^= tensor_is_finite(tensor);
 	}
+}
+
+/* A shape that was taken is one that the kernels can be asked for. */
+static void read_shape(const struct gguf *gguf, struct load_error *err)
+{
+	const struct model_family *family;
+	struct model_params p;
+
+	(void)model_shape_read(gguf, &p, err);
+	if (model_family_find(gguf, &family, err) < 0 ||
+	    model_params_read(gguf, family, &p, err) < 0) {
+		if (!err->text[0])
+			abort();
+		return;
+	}
+	if (!p.n_layers || p.n_layers > KV_MAX_LAYERS || !p.d_model ||
+	    p.d_model > KV_MAX_COLS || !p.d_ff || p.d_ff > KV_MAX_COLS || !p.n_kv_heads ||
+	    p.n_heads % p.n_kv_heads || !p.head_dim || p.head_dim > KV_HEAD_DIM_MAX ||
+	    p.head_dim % 8 || !p.context_length || !p.n_vocab ||
+	    p.rope.rope_dims > p.head_dim || !(p.eps > 0) || !(p.rope.freq_base > 0) ||
+	    !(p.rope.freq_scale > 0))
+		abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -59,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		return 0;
 	}
 	read_all(gguf, &err);
+	read_shape(gguf, &err);
 	gguf_free(gguf);
 	return 0;
 }

@@ -16,7 +16,6 @@ KNOWN = [
     ["daemon/cache/prefix.c", "daemon/cache/prefix_admin.c", "daemon/cache/prefix_image.c",
      "daemon/cache/prefix_node.c"],
     ["daemon/config.c", "daemon/config_domain.c"],
-    ["daemon/model/tokenizer.c", "daemon/model/tokenizer-load.c"],
 ]
 
 
