@@ -3,16 +3,12 @@
 #define KVD_DAEMON_MODEL_BPE_H
 
 /*
- * Byte pair merging: turns one piece of bytes into symbols by always merging the adjacent
- * pair of the lowest rank, leftmost first among equals, until no pair has a rank.
+ * Byte pair merging: turns one piece of bytes into symbols by always merging the adjacent pair
+ * of the lowest rank, leftmost first among equals. Symbols below n_tokens are the vocabulary's
+ * tokens; those above are byte strings that merges pass through but no token spells.
  *
- * A symbol is a number. Symbols below n_tokens are the vocabulary's tokens; those above
- * are byte strings that merges pass through but no token spells. Owns the table of merges
- * (pair -> rank and result) and, per struct bpe_scratch, the working memory of one run. A
- * struct bpe is immutable once filled and may serve many threads, each with its own
- * scratch. Does not know text, pieces or special tokens.
- *
- * O(n log n) for a piece of n bytes: a binary heap of candidate pairs over a linked list.
+ * Owns the table of merges, immutable once filled: any number of threads may merge, each with
+ * a scratch of its own. O(n log n) for a piece of n bytes.
  *
  * Source: Sennrich et al., arXiv 1508.07909, as in the GPT-2 release.
  */

@@ -5,6 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Model files carry a Jinja program as tokenizer.chat_template. It is not run: the family is
+ * recognized by marker strings, and formatted by hand. Markers are emitted as ids, and roles and
+ * contents are encoded without control tokens, so that a message cannot forge one.
+ */
 enum family { FAMILY_NONE, FAMILY_PLAIN, FAMILY_CHATML };
 
 struct chat_template {
@@ -25,7 +30,7 @@ static const char *find(struct gguf_str hay, const char *needle)
 }
 
 /*
- * The default system message as a template spells it: a literal that opens the system turn,
+ * The default system message, for conversations that begin with none, as a template spells it: a literal that opens the system turn,
  * goes on without quotes, and closes the turn. Its escapes are the literal's.
  */
 static int load_default_system(struct chat_template *chat, struct gguf_str source)

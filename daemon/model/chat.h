@@ -5,23 +5,11 @@
 /*
  * Messages of a conversation to the token ids that a model was trained to see.
  *
- * Model files carry a Jinja program as tokenizer.chat_template. kvd does not run it: it
- * recognizes the family by marker strings and formats by hand. A template that it does not
- * recognize makes chat requests fail by a condition that names it; text and token requests
- * work all the same.
- *
- * Families:
  *   chatml  <|im_start|>ROLE \n CONTENT <|im_end|> \n ... <|im_start|>assistant \n
- *           A default system message that stands in the template is used when the first
- *           message's role is not "system".
- *   plain   the contents, each followed by a newline; for models without a template, when
- *           the configuration asks for it by chat_template = plain.
+ *   plain   the contents, each followed by a newline
  *
- * Markers are emitted as ids, and roles and contents are encoded without recognizing
- * special tokens, so that a message cannot forge one.
- *
- * A struct chat_template is immutable once made and may serve any thread; it does not
- * keep the file. Never logs.
+ * A template that is of no known family makes chat requests fail by a condition; text and token
+ * requests work all the same. Immutable once made, any thread.
  */
 
 #include <stddef.h>
@@ -29,7 +17,6 @@
 #include "daemon/model/gguf.h"
 #include "daemon/model/tokenizer.h"
 
-/* Conditions, with text in struct load_error where one is taken. */
 enum {
 	CHAT_NO_TEMPLATE = 1, /* the model file has none and none is configured */
 	CHAT_UNKNOWN_TEMPLATE = 2,
@@ -49,11 +36,9 @@ struct chat_template;
 
 /**
  * chat_template_new - recognize a model's chat format
- * @ret: on success and on a condition: a template; after a condition chat_encode() answers
- *	 that condition again
+ * @ret: after a condition, too: chat_encode() then answers that condition again
  * @tok: borrowed for as long as the template lives
- * @override: name of a family ("chatml", "plain") from the configuration, or NULL
- * @err: filled on failure and on a condition
+ * @override: name of a family from the configuration, or NULL
  *
  * Return: 0; CHAT_NO_TEMPLATE; CHAT_UNKNOWN_TEMPLATE; -EINVAL an @override that names no
  *	   family, or one whose markers the vocabulary lacks; -ENOMEM.
@@ -65,8 +50,7 @@ void chat_template_free(struct chat_template *chat);
 
 /**
  * chat_encode - append the ids of a conversation, ready for the assistant's answer
- * @messages: [n], contents of any bytes
- * @list: appended to; unchanged unless 0 is returned
+ * @list: unchanged unless 0 is returned
  * @ret_bad: the message of CHAT_BAD_ROLE
  *
  * Thread: any. Return: 0; one of the conditions above; -ENOMEM.

@@ -3,9 +3,8 @@
 #define KVD_DAEMON_MODEL_FAMILIES_H
 
 /*
- * The model families that kvd computes, one row each: what a file of general.architecture
- * NAME needs that others do not. Constant data; any thread. What all families share, shape
- * and keys, is in shape.h; which tensors a layer has, in model.c.
+ * The model families that kvd computes, a row each: what a file of that general.architecture
+ * needs that others do not. Constant data, any thread.
  */
 
 #include "daemon/model/gguf.h"
@@ -21,12 +20,7 @@ struct model_family {
 	enum kv_rope_mode rope;
 };
 
-/**
- * model_family_find() - the row of a file
- *
- * Return: 0; -ENOTSUP another architecture, @err names it and those of the table; -EINVAL the
- * file does not say.
- */
+/* The row of a file. Return: 0; -ENOTSUP another architecture; -EINVAL the file does not say. */
 int model_family_find(const struct gguf *gguf, const struct model_family **ret,
 		      struct load_error *err);
 

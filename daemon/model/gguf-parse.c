@@ -8,6 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * The image. Nothing in it is trusted: each length is compared with what is left before use,
+ * each multiplication is checked, counts are capped before anything is allocated for them.
+ *
+ *   "GGUF" | u32 version | u64 n_tensors | u64 n_kv | kv[n_kv] | info[n_tensors]
+ *          | padding to general.alignment | tensor data
+ *   kv   = string key | u32 type | value       string = u64 length | bytes
+ *   info = string name | u32 n_dims | u64 dims[n_dims], fastest first | u32 type
+ *          | u64 offset from the start of the tensor data
+ */
 #define GGUF_MAGIC         0x46554747u
 #define GGUF_DEFAULT_ALIGN 32u
 

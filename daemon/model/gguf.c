@@ -12,7 +12,8 @@
 
 #include "daemon/model/gguf-internal.h"
 
-/* More than the coarsest times of a file system. */
+/* Times of files are coarse: one that changed within these seconds may change again and keep
+ * them. */
 #define STAMP_AGE_S 2
 
 static struct gguf *gguf_new(const char *name)

@@ -5,25 +5,11 @@
 /*
  * Bounds-checked reader of GGUF model files, versions 2 and 3, little-endian.
  *
- * Owns the read-only mapping of the file and two indexes over it (metadata by key,
- * tensors by name). Every string, array and tensor that it hands out points into the
- * mapping and lives as long as the struct gguf. Nothing is trusted: each length is
- * compared with what is left of the image before use, each multiplication is checked,
- * counts are capped before anything is allocated for them, and the whole structure is
- * walked once at open, so that later accessors cannot leave the image.
- *
- * Image:
- *
- *   "GGUF" | u32 version | u64 n_tensors | u64 n_kv | kv[n_kv] | info[n_tensors]
- *          | padding to general.alignment | tensor data
- *   kv   = string key | u32 type | value       string = u64 length | bytes
- *   info = string name | u32 n_dims | u64 dims[n_dims], fastest first | u32 type
- *          | u64 offset from the start of the tensor data
- *
- * A file that gets shorter meanwhile, or whose disk fails, reads as zeros from there on
- * (mapping.h): whoever has read ends by gguf_check_read(). Does not know what a tokenizer or a layer is, and does not log: a failed open leaves one
- * line in struct load_error. Thread: any, one at a time; a const struct gguf may be read
- * by several.
+ * Owns the mapping of the file and indexes of its keys and tensors; what it hands out points
+ * into the mapping and lives as long as the struct gguf. The whole structure is checked at
+ * open, so that no accessor can leave the image. A file that loses bytes meanwhile reads as
+ * zeros (mapping.h): a reader ends with gguf_check_read(). Does not know what a tokenizer or a
+ * layer is. Thread: one at a time to open and free; a const struct gguf may be read by several.
  *
  * Source: ggml docs/gguf.md.
  */
@@ -140,12 +126,8 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *gguf, uint64_t i);
 /* Borrowed; NULL when absent. */
 const struct gguf_kv *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
-/**
- * struct gguf_stamp - which file it was, and as of when
- *
- * A file with the same stamp has the same bytes, unless somebody keeps a writable mapping of it
- * or it changed just before; all of it is compared.
- */
+/* Which file it was, and as of when. Equal stamps mean equal bytes, unless somebody keeps a
+ * writable mapping of the file. */
 struct gguf_stamp {
 	uint64_t dev;
 	uint64_t ino;
@@ -154,8 +136,7 @@ struct gguf_stamp {
 	int64_t ctime_ns;
 };
 
-/* Return: whether it can be told; not of memory, nor of a file that was changed in the two
- * seconds before it was opened: it may change again and keep its times, which are coarse. */
+/* Return: false of memory, and of a file that changed just before it was opened. */
 bool gguf_stamp(const struct gguf *gguf, struct gguf_stamp *ret);
 
 /* The whole image, for a digest over it. */

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* A key is read, says nothing about the computation, has the value that changes nothing, or ends
+ * the load. */
 enum key_kind {
 	KEY_READ,    /* by shape.c */
 	KEY_INERT,   /* says nothing about the computation */

@@ -13,8 +13,10 @@
 #define MAX_MAPPINGS 4
 
 /*
- * What the handler knows, which may run in any thread. A slot's base is stored last and taken
- * back first, with release and acquire order; a mapping is closed when nobody reads it.
+ * The kernel says by SIGBUS to the thread that touches it that a page is missing. What the
+ * handler knows, which may run in any thread: a slot's base is stored last and taken back first,
+ * with release and acquire order; a mapping is closed when nobody reads it. Signals that concern
+ * no mapping go to the handler before.
  */
 static struct {
 	_Atomic uintptr_t base; /* 0: free */

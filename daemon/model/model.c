@@ -13,6 +13,24 @@
 
 #include "daemon/model/finite.h"
 
+/*
+ * Tensors, by name, with the shape [rows, columns] (the file lists columns first):
+ *
+ *   token_embd.weight            [n_vocab, d]
+ *   blk.N.attn_norm.weight       [d]            blk.N.ffn_norm.weight  [d]
+ *   blk.N.attn_q.weight          [heads, d]     blk.N.ffn_gate.weight  [ff, d]
+ *   blk.N.attn_k.weight          [kv, d]        blk.N.ffn_up.weight    [ff, d]
+ *   blk.N.attn_v.weight          [kv, d]        blk.N.ffn_down.weight  [d, ff]
+ *   blk.N.attn_output.weight     [d, heads]
+ *   output_norm.weight           [d]
+ *   output.weight                [n_vocab, d]   absent: token_embd.weight
+ *   rope_freqs.weight            [rope_dims/2]  optional divisors of the frequencies
+ *
+ *   heads = n_heads * head_dim, kv = n_kv_heads * head_dim
+ *
+ * Source: the architecture "llama" of ggml docs/gguf.md; q and k rows of such files are
+ * permuted for rotation in pairs (2i, 2i+1).
+ */
 struct model_loader {
 	struct model *model;
 	const struct gguf *gguf;

@@ -3,29 +3,10 @@
 #define KVD_DAEMON_MODEL_MODEL_H
 
 /*
- * The weights of a transformer on a device.
- *
- * Owns every packed matrix, norm vector and table made from the file; the file may be
- * closed when model_load() has returned. The graph that uses them is in runner.c.
- * Thread: the loading thread, then read-only on the worker. Relies on gguf.h for checked
- * tensors and on kernels/backend.h; knows no sequences, pool or sessions. Never logs.
- *
- * Tensors, by name, with the shape [rows, columns] (the file lists columns first):
- *
- *   token_embd.weight            [n_vocab, d]
- *   blk.N.attn_norm.weight       [d]            blk.N.ffn_norm.weight  [d]
- *   blk.N.attn_q.weight          [heads, d]     blk.N.ffn_gate.weight  [ff, d]
- *   blk.N.attn_k.weight          [kv, d]        blk.N.ffn_up.weight    [ff, d]
- *   blk.N.attn_v.weight          [kv, d]        blk.N.ffn_down.weight  [d, ff]
- *   blk.N.attn_output.weight     [d, heads]
- *   output_norm.weight           [d]
- *   output.weight                [n_vocab, d]   absent: token_embd.weight
- *   rope_freqs.weight            [rope_dims/2]  optional divisors of the frequencies
- *
- *   heads = n_heads * head_dim, kv = n_kv_heads * head_dim
- *
- * Source: the architecture "llama" of ggml docs/gguf.md; q and k rows of such files are
- * permuted for rotation in pairs (2i, 2i+1).
+ * The weights of a transformer on a device: every packed matrix, norm vector and table made
+ * from a file, which may be closed when model_load() has returned. The graph that uses them is
+ * in runner.c, what the metadata says in shape.h. Knows no sequences, pool or sessions. Thread:
+ * the loading thread, then read-only on the worker.
  */
 
 #include <stddef.h>
@@ -36,10 +17,10 @@
 #include "daemon/model/shape.h"
 #include "kernels/backend.h"
 
-/* One layer; q, k and v are one matrix, gate and up another. */
+/* One layer: norms are [d]; q, k and v are one matrix, gate and up another. */
 struct model_layer {
-	float *attn_norm KV_DEV; /* [d] */
-	float *ffn_norm KV_DEV;  /* [d] */
+	float *attn_norm KV_DEV;
+	float *ffn_norm KV_DEV;
 	struct kv_weight *qkv;
 	struct kv_weight *output;
 	struct kv_weight *gate_up;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Work is bounded by these and by the text's length, not by trust in the patterns. */
 #define MAX_STAGES  2
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT  (64u << 10) /* KiB, for where the JIT is not allowed */
@@ -26,6 +27,8 @@
 	"| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+"                    \
 	"|[" SPACE "]+(?![^" SPACE "])"
 
+/* The patterns are applied in sequence: each later one cuts the pieces of the one before, and
+ * text that a pattern leaves unmatched stays a piece. */
 static const struct family {
 	const char *name;
 	const char *patterns[MAX_STAGES];

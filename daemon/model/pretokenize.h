@@ -3,17 +3,9 @@
 #define KVD_DAEMON_MODEL_PRETOKENIZE_H
 
 /*
- * Cuts text into the pieces inside which byte pairs may merge: digits, words, runs of
- * spaces, as the family named by tokenizer.ggml.pre does.
- *
- * A family is one to two patterns, applied in sequence: each later one cuts the pieces of
- * the one before, and text that a pattern leaves unmatched stays a piece. Owns the
- * compiled patterns (PCRE2, JIT where the system allows it); immutable once made, so any
- * number of threads may cut with one. Works on valid UTF-8 only; the caller keeps other
- * bytes away. Does not know the vocabulary.
- *
- * Work is bounded by PCRE2's match limit and by the text's length, not by trust in the
- * patterns.
+ * Cuts text into the pieces inside which byte pairs may merge: digits, words, runs of spaces,
+ * as the family named by tokenizer.ggml.pre does. Works on valid UTF-8 only. Does not know the
+ * vocabulary. Owns the compiled patterns, immutable once made: any number of threads may cut.
  */
 
 #include <stdbool.h>
@@ -22,7 +14,6 @@
 
 struct pretokenizer;
 
-/* What cutting may answer besides 0 and -errno. */
 enum {
 	PRETOKENIZE_TOO_COMPLEX = 1, /* the match limit was reached */
 };
@@ -41,7 +32,7 @@ void pretokenizer_free(struct pretokenizer *pre);
 
 /* Known families, separated by spaces, for error lines. */
 const char *pretokenizer_names(void);
-/* A piece that is a token as a whole is that token, without merging. */
+/* Whether a piece that is a token as a whole is that token, without merging. */
 bool pretokenizer_ignores_merges(const struct pretokenizer *pre);
 /* Whether the family begins with BOS when the file does not say. */
 bool pretokenizer_adds_bos(const struct pretokenizer *pre);

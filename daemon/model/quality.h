@@ -3,16 +3,10 @@
 #define KVD_DAEMON_MODEL_QUALITY_H
 
 /*
- * How far a KV format takes a model's answers from those with fp16.
- *
- * Runs the same tokens through the model twice, once on a small pool in fp16 and once on
- * one in the format, and compares the distributions of the next token. Owns the pools and
- * all scratch memory while it runs, and keeps nothing. Thread: the loading thread, before
- * the worker starts. Relies on runner.h, and so measures exactly what requests will get.
- * Knows no configuration: what is too far is for the caller to say.
- *
- * A few hundred tokens tell a format that suits the model (KL about 0.01) from one that
- * ruins it (0.1 and up), and no more than that; `./dev eval` is for figures.
+ * How far a KV format takes a model's answers from those with fp16: the same tokens go through
+ * the model on a small pool of each, and the distributions of the next token are compared. What
+ * is too far is for the caller to say; `./dev eval` is for figures. Thread: the loading thread,
+ * before the worker starts.
  */
 
 #include <stdint.h>
@@ -35,11 +29,7 @@ struct quality {
 
 /**
  * quality_measure() - compare one layout with fp16
- * @tokenizer: of the model, whose ids of a fixed English text are run; NULL: fixed
- *	arbitrary ids
- * @layout: of the model's shape
- *
- * Positions of the first block are left out: they see no codes of int4.
+ * @tokenizer: of the model; NULL: arbitrary ids are run in place of a text
  *
  * Return: 0; -EINVAL for a context too short to see any difference; -ENOMEM, or what a step
  * failed with.

@@ -96,6 +96,12 @@ int32_t tokenizer_find_special(const struct tokenizer *tok, const char *text)
 	return whole_find(&tok->specials, &tok->strings, text);
 }
 
+/*
+ * Whole tokens are found first (whole.h), leftmost first: user-defined ones ("<think>", runs of
+ * blanks) are text and always found; control tokens, which carry structure, only where the
+ * caller says so. The text between is cut into pieces (pretokenize.h) and each piece is merged
+ * (bpe.h). Bytes that are not valid UTF-8 form pieces of their own and map one by one.
+ */
 struct encoding {
 	const struct tokenizer *tok;
 	struct bpe_scratch scratch;
