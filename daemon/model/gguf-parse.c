@@ -21,9 +21,6 @@
 #define GGUF_MAGIC         0x46554747u
 #define GGUF_DEFAULT_ALIGN 32u
 
-static const char supported_types[] =
-	"F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K";
-
 /* A reading position; what is left is always end - pos, so it cannot wrap. */
 struct cursor {
 	const struct gguf *gguf;
@@ -223,7 +220,7 @@ static int parse_kv(struct cursor *cur, struct gguf_kv *kv)
 
 static int parse_tensor(struct cursor *cur, struct gguf_tensor *tensor, uint64_t *ret_off)
 {
-	char name[80];
+	char name[80], known[160];
 	uint32_t elems, bytes;
 	uint64_t n = 1, size;
 	int r;
@@ -261,11 +258,12 @@ static int parse_tensor(struct cursor *cur, struct gguf_tensor *tensor, uint64_t
 	r = read_u64(cur, name, ret_off);
 	if (r < 0)
 		return r;
-	if (!gguf_tensor_type_block(tensor->type, &elems, &bytes))
-		return cursor_fail(cur, -ENOTSUP,
-				   "%s: type %s (%u) is not supported; supported: %s",
-				   name, gguf_tensor_type_name(tensor->type),
-				   tensor->type, supported_types);
+	if (!gguf_tensor_type_block(tensor->type, &elems, &bytes)) {
+		gguf_tensor_type_list(known, sizeof(known));
+		return cursor_fail(
+			cur, -ENOTSUP, "%s: type %s (%u) is not supported; supported: %s",
+			name, gguf_tensor_type_name(tensor->type), tensor->type, known);
+	}
 	if (tensor->dims[0] % elems)
 		return cursor_fail(cur, -EINVAL,
 				   "%s: rows of %llu are not a multiple of %u (%s)", name,

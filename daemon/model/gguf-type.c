@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The types of tensors, see gguf.h. */
 #include <stddef.h>
+#include <stdio.h>
 
 #include "daemon/model/gguf.h"
 
@@ -64,4 +65,14 @@ bool gguf_tensor_type_block(uint32_t type, uint32_t *ret_elems, uint32_t *ret_by
 		}
 	}
 	return false;
+}
+
+void gguf_tensor_type_list(char *buf, size_t size)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < N_TENSOR_TYPES && len < size; i++)
+		if (tensor_types[i].elems)
+			len += (size_t)snprintf(buf + len, size - len, "%s%s",
+						i ? " " : "", tensor_types[i].name);
 }

@@ -172,6 +172,8 @@ bool gguf_str_eq(struct gguf_str str, const char *s);
 
 /* "Q4_1"; "?" for a number that names no known type. */
 const char *gguf_tensor_type_name(uint32_t type);
+/* The types that kvd reads, separated by spaces, as far as @size goes. */
+void gguf_tensor_type_list(char *buf, size_t size);
 /* Elements and bytes of one block. Return: false for a type that kvd does not read. */
 bool gguf_tensor_type_block(uint32_t type, uint32_t *ret_elems, uint32_t *ret_bytes);
 

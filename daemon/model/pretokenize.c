@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,7 @@ static const struct family {
 	{.name = "command-r", .patterns = {DIGIT_PATTERN, GPT2_PATTERN}},
 };
 
-static const char family_names[] =
-	"smollm gpt-2 llama-bpe qwen2 starcoder refact command-r";
+#define N_FAMILIES (sizeof(families) / sizeof(families[0]))
 
 struct pretokenizer {
 	const struct family *family;
@@ -57,9 +57,13 @@ struct pretokenizer {
 	pcre2_match_context *context;
 };
 
-const char *pretokenizer_names(void)
+void pretokenizer_list(char *buf, size_t size)
 {
-	return family_names;
+	size_t len = 0;
+
+	for (size_t i = 0; i < N_FAMILIES && len < size; i++)
+		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "",
+					families[i].name);
 }
 
 bool pretokenizer_ignores_merges(const struct pretokenizer *pre)
@@ -74,7 +78,7 @@ bool pretokenizer_adds_bos(const struct pretokenizer *pre)
 
 static const struct family *find_family(const char *name, size_t len)
 {
-	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+	for (size_t i = 0; i < N_FAMILIES; i++) {
 		if (strlen(families[i].name) == len &&
 		    !memcmp(families[i].name, name, len))
 			return &families[i];

@@ -25,13 +25,13 @@ typedef int pretokenize_fn(void *arg, const uint8_t *piece, size_t len);
  * pretokenizer_new - compile the patterns of a family
  * @name: value of tokenizer.ggml.pre, @len bytes
  *
- * Return: 0; -ENOTSUP an unknown family (see pretokenizer_names()); -ENOMEM.
+ * Return: 0; -ENOTSUP an unknown family (see pretokenizer_list()); -ENOMEM.
  */
 int pretokenizer_new(struct pretokenizer **ret, const char *name, size_t len);
 void pretokenizer_free(struct pretokenizer *pre);
 
-/* Known families, separated by spaces, for error lines. */
-const char *pretokenizer_names(void);
+/* Known families, separated by spaces, as far as @size goes. */
+void pretokenizer_list(char *buf, size_t size);
 /* Whether a piece that is a token as a whole is that token, without merging. */
 bool pretokenizer_ignores_merges(const struct pretokenizer *pre);
 /* Whether the family begins with BOS when the file does not say. */

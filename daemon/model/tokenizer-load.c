@@ -87,36 +87,43 @@ static int loader_reserve(struct loader *ld, size_t len)
 	return 0;
 }
 
-static int load_kind(struct loader *ld)
+static int load_model_kind(struct loader *ld)
 {
-	struct gguf_str model = {"", 0}, pre = {"", 0};
+	struct gguf_str model = {"", 0};
 	int r;
 
 	r = gguf_get_str(ld->gguf, "tokenizer.ggml.model", &model, ld->err);
-	if (r < 0)
-		return r;
 	if (r > 0)
 		return gguf_fail(ld->err, ld->gguf, -EINVAL,
 				 "key tokenizer.ggml.model is missing");
-	if (!gguf_str_eq(model, "gpt2"))
+	if (r == 0 && !gguf_str_eq(model, "gpt2"))
 		return gguf_fail(
 			ld->err, ld->gguf, -ENOTSUP,
 			"tokenizer.ggml.model %.*s is not supported; supported: gpt2",
 			(int)(model.len < 64 ? model.len : 64), model.data);
+	return r;
+}
+
+static int load_pretokenizer(struct loader *ld)
+{
+	struct gguf_str pre = {"", 0};
+	char known[160];
+	int r;
+
+	pretokenizer_list(known, sizeof(known));
 	r = gguf_get_str(ld->gguf, "tokenizer.ggml.pre", &pre, ld->err);
 	if (r < 0)
 		return r;
 	if (r > 0)
 		return gguf_fail(ld->err, ld->gguf, -ENOTSUP,
 				 "key tokenizer.ggml.pre is missing; supported: %s",
-				 pretokenizer_names());
+				 known);
 	r = pretokenizer_new(&ld->tok->pre, pre.data, pre.len);
 	if (r == -ENOTSUP)
 		return gguf_fail(
 			ld->err, ld->gguf, r,
 			"tokenizer.ggml.pre %.*s is not supported; supported: %s",
-			(int)(pre.len < 64 ? pre.len : 64), pre.data,
-			pretokenizer_names());
+			(int)(pre.len < 64 ? pre.len : 64), pre.data, known);
 	return r < 0 ? loader_nomem(ld) : 0;
 }
 
@@ -371,7 +378,9 @@ int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf, struct load_e
 	ld.tok = calloc(1, sizeof(*ld.tok));
 	if (!ld.tok)
 		return loader_nomem(&ld);
-	r = load_kind(&ld);
+	r = load_model_kind(&ld);
+	if (r == 0)
+		r = load_pretokenizer(&ld);
 	if (r == 0)
 		r = load_tokens(&ld);
 	if (r == 0)

@@ -27,7 +27,7 @@ static struct tokenizer *small_tokenizer(void)
 	image_kv_str(&im, "tokenizer.ggml.model", "gpt2");
 	image_kv_str(&im, "tokenizer.ggml.pre", "llama-bpe");
 	image_kv_strs(&im, "tokenizer.ggml.merges", merges, 4);
-	image_kv_array(&im, "tokenizer.ggml.tokens", GGUF_STRING, 255 + 5);
+	image_kv_array(&im, "tokenizer.ggml.tokens", GGUF_STRING, 255 + 6);
 	for (unsigned b = 0; b < 255; b++) {
 		char s[3] = {(char)b, 0, 0};
 		unsigned code = b;
@@ -49,9 +49,10 @@ static struct tokenizer *small_tokenizer(void)
 	image_str(&im, "aa");
 	image_str(&im, "<|im_start|>");
 	image_str(&im, "<|im_end|>");
-	image_kv_array(&im, "tokenizer.ggml.token_type", GGUF_I32, 255 + 5);
-	for (unsigned i = 0; i < 260; i++)
-		image_u32(&im, i < 258 ? 1 : 3);
+	image_str(&im, "th<"); /* user-defined, found whatever the flags */
+	image_kv_array(&im, "tokenizer.ggml.token_type", GGUF_I32, 255 + 6);
+	for (unsigned i = 0; i < 261; i++)
+		image_u32(&im, i < 258 ? 1 : i < 260 ? 3 : 4);
 	if (gguf_open_memory(&gguf, "small", im.data, im.len, &err) < 0 ||
 	    tokenizer_new(&tok, gguf, &err) < 0)
 		abort();
