@@ -30,8 +30,9 @@ static const char *find(struct gguf_str hay, const char *needle)
 }
 
 /*
- * The default system message, for conversations that begin with none, as a template spells it: a literal that opens the system turn,
- * goes on without quotes, and closes the turn. Its escapes are the literal's.
+ * The default system message, for conversations that begin with none, as a template spells it:
+ * a literal that opens the system turn, goes on without quotes, and closes the turn. Its escapes
+ * are the literal's.
  */
 static int load_default_system(struct chat_template *chat, struct gguf_str source)
 {

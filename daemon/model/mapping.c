@@ -53,7 +53,7 @@ static void on_sigbus(int signal, siginfo_t *info, void *context)
 	(void)context;
 	for (unsigned i = 0; !filled && i < MAX_MAPPINGS; i++)
 		filled = fill(i, (uintptr_t)info->si_addr);
-	/* The access is repeated, and whoever was asked before is asked then. */
+	/* The access is repeated, and then the handler before is asked. */
 	if (!filled)
 		sigaction(SIGBUS, &former, NULL);
 	errno = saved;
