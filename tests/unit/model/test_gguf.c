@@ -434,6 +434,7 @@ START_TEST(other_lost_pages_end_the_process)
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/m.gguf", dir);
 	fd = write_long_file(path);
+	signal(SIGBUS, SIG_DFL); /* a sanitizer's would end it by an exit status */
 	ck_assert_int_eq(gguf_open(&gguf, path, &err), 0);
 	unlink(path);
 	rmdir(dir);
