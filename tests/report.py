@@ -52,6 +52,7 @@ def report_tests(folder):
     total = [0, 0, 0]
     failures = []
     lacking = {}
+    times = []
     names = sorted(os.listdir(folder) if os.path.isdir(folder) else [],
                    key=lambda n: ORDER.index(n[:-5]) if n[:-5] in ORDER else 99)
     print(f"\n{'suite':<12} {'tests':>6} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
@@ -65,6 +66,7 @@ def report_tests(folder):
             for feature in CPU_LINE.findall(test.get("stdout") or "")[:1] if counted[2] else []:
                 lacking[feature] = lacking.get(feature, 0) + counted[2]
             seconds += test.get("duration", 0.0)
+            times.append((test.get("duration", 0.0), f"{name[:-5]}: {test['name']}"))
             for i in range(3):
                 suite[i] += counted[i]
                 total[i] += counted[i]
@@ -72,6 +74,11 @@ def report_tests(folder):
                 failures.append(f"{name[:-5]}: {test['name']} ({test['result']})")
         print(f"{name[:-5]:<12} {len(tests):>6} {suite[0]:>7} {suite[1]:>7} {suite[2]:>8}"
               f" {seconds:>8.1f}")
+    print(f"{'all':<12} {len(times):>6} {total[0]:>7} {total[1]:>7} {total[2]:>8}"
+          f" {sum(time for time, _ in times):>8.1f}")
+    print("\nthe slowest:")
+    for time, test in sorted(times, reverse=True)[:10]:
+        print(f"{time:>8.1f} s  {test}")
     for line in failures:
         print(f"FAILED  {line}")
     if sum(total) == 0:
