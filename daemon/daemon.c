@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/host_limits.h"
+#include "daemon/lockdown.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "daemon/notify.h"
@@ -206,7 +207,13 @@ static int daemon_start_loop(struct daemon *daemon)
 		log_event(LOG_NOTICE,
 			  LOG_FIELDS(.message_id = MSGID_IO_URING_REFUSED, .error = r),
 			  "io_uring is not available (%s), using epoll", step);
-	/* Before any thread is made, so that none takes these. */
+	/* Before any thread is made, so that all inherit it. Signals: so that none takes
+	 * these. */
+	r = lockdown_io_uring(loop_backend_of(daemon->loop) != LOOP_BACKEND_IO_URING);
+	if (r)
+		log_event(LOG_WARNING,
+			  LOG_FIELDS(.message_id = MSGID_SANDBOX_WEAK, .error = r),
+			  "cannot refuse further use of io_uring");
 	r = loop_signal_add(daemon->loop, &daemon->sigterm, SIGTERM, on_sigterm);
 	if (!r)
 		r = loop_signal_add(daemon->loop, &daemon->sigint, SIGINT, on_sigint);
@@ -386,8 +393,6 @@ static int daemon_start(struct daemon *daemon)
 	r = daemon_take_descriptors(daemon);
 	if (r)
 		return r;
-	/* Before there are threads: it forks. */
-	daemon_check_sandbox();
 	daemon_check_files(config);
 	r = daemon_check_memory(config);
 	if (r)
@@ -395,6 +400,8 @@ static int daemon_start(struct daemon *daemon)
 	r = daemon_start_loop(daemon);
 	if (r)
 		return r;
+	/* Before there are threads, for it forks; behind the last of the filters. */
+	daemon_check_sandbox();
 	/* What costs little comes before the model, which may take minutes and the memory that
 	 * a daemon which serves has need of. */
 	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine,

@@ -62,7 +62,8 @@ static bool can_open_network(void)
 
 static bool can_use_io_uring(void)
 {
-	return reached(syscall(SYS_io_uring_setup, 0, NULL));
+	return reached(syscall(SYS_io_uring_setup, 0, NULL)) ||
+	       reached(syscall(SYS_io_uring_register, -1, 0, NULL, 0));
 }
 
 static bool can_reach_processes(void)
@@ -157,7 +158,7 @@ static const struct act acts[] = {
 	{"gain rights by running a program", "NoNewPrivileges=", can_keep_rights, false},
 	{"use capabilities", "CapabilityBoundingSet=", has_capabilities, false},
 	{"open network sockets", "RestrictAddressFamilies=", can_open_network, false},
-	{"use io_uring", "SystemCallFilter=", can_use_io_uring, false},
+	{"make or change an io_uring", "kvd's own filter", can_use_io_uring, false},
 	{"reach into other processes", "SystemCallFilter=", can_reach_processes, false},
 	{"use keys, tracing and the like", "SystemCallFilter=", can_use_odd_calls, false},
 	{"make namespaces", "RestrictNamespaces=", can_make_namespaces, false},

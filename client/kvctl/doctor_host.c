@@ -258,8 +258,7 @@ static bool look_at_files(const struct doctor *doctor, unsigned *ret_n, bool *re
 	return true;
 }
 
-static void check_io_uring(struct doctor *doctor, bool known, bool used, bool filtered,
-			   char *text)
+static void check_io_uring(struct doctor *doctor, bool known, bool used, char *text)
 {
 	int disabled = 0;
 
@@ -269,10 +268,7 @@ static void check_io_uring(struct doctor *doctor, bool known, bool used, bool fi
 	}
 	if (read_text(doctor, text, TEXT_BYTES, "/proc/sys/kernel/io_uring_disabled"))
 		disabled = atoi(text);
-	if (known && filtered) {
-		doctor_add(doctor, "io_uring", DOCTOR_OK,
-			   "left out on purpose: kvd waits by epoll in its sandbox");
-	} else if (disabled == 2) {
+	if (disabled == 2) {
 		doctor_add(doctor, "io_uring", DOCTOR_WARN,
 			   "switched off in this kernel: kvd waits by epoll, which takes "
 			   "more of the CPU");
@@ -340,13 +336,12 @@ static void check_rlimits(struct doctor *doctor, bool known, unsigned n_files, c
 	}
 }
 
-/* The sandbox, as far as it shows from outside. @ret_filtered: system calls are. */
-static void check_sandbox(struct doctor *doctor, bool *ret_filtered, char *text)
+/* The sandbox, as far as it shows from outside. */
+static void check_sandbox(struct doctor *doctor, char *text)
 {
 	const char *rights, *seccomp, *caps;
 	bool service, confined;
 
-	*ret_filtered = false;
 	service = read_text(doctor, text, TEXT_BYTES, "/proc/%d/cgroup",
 			    (int)doctor->pid) &&
 		  strstr(text, "/kvd.service");
@@ -357,8 +352,7 @@ static void check_sandbox(struct doctor *doctor, bool *ret_filtered, char *text)
 	rights = field(text, "NoNewPrivs");
 	seccomp = field(text, "Seccomp:");
 	caps = field(text, "CapBnd");
-	*ret_filtered = seccomp && *seccomp == '2';
-	confined = *ret_filtered && rights && *rights == '1' && caps &&
+	confined = seccomp && *seccomp == '2' && rights && *rights == '1' && caps &&
 		   strtoull(caps, NULL, 16) == 0;
 	if (confined) {
 		doctor_add(doctor, "sandbox", DOCTOR_OK,
@@ -417,7 +411,7 @@ static void check_memory(struct doctor *doctor, char *text)
 void doctor_look_at_host(struct doctor *doctor)
 {
 	char *text = malloc(TEXT_BYTES);
-	bool known = false, uring = false, filtered = false;
+	bool known = false, uring = false;
 	unsigned n_files = 0;
 
 	if (!text) {
@@ -428,7 +422,7 @@ void doctor_look_at_host(struct doctor *doctor)
 	check_huge_pages(doctor, text);
 	if (doctor->pid) {
 		known = look_at_files(doctor, &n_files, &uring);
-		check_sandbox(doctor, &filtered, text);
+		check_sandbox(doctor, text);
 		check_rlimits(doctor, known, n_files, text);
 		check_memory(doctor, text);
 	} else {
@@ -436,6 +430,6 @@ void doctor_look_at_host(struct doctor *doctor)
 			   "the daemon's process is not known: its limits are not looked "
 			   "at");
 	}
-	check_io_uring(doctor, known, uring, filtered, text);
+	check_io_uring(doctor, known, uring, text);
 	free(text);
 }

@@ -390,7 +390,8 @@ static void report_idle(double percent)
 		       percent < 0.1 ? "met" : "missed");
 }
 
-/* Start the kvd that was built, on a socket of its own. False if there is none. */
+/* Start the kvd that was built, as kvd.service starts it, on a socket of its own. False if
+ * there is none. */
 static bool start_kvd(char *path, size_t size, pid_t *ret_pid)
 {
 	struct kvc_connect_opts o = KVC_OPTS_INIT(struct kvc_connect_opts);
@@ -410,7 +411,8 @@ static bool start_kvd(char *path, size_t size, pid_t *ret_pid)
 	if (*ret_pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
-		execl(program, program, "-o", option, "-o", "model.path=", (char *)NULL);
+		execlp("python3", "python3", AS_INSTALLED, program, "-o", option, "-o",
+		       "model.path=", (char *)NULL);
 		_exit(127);
 	}
 	o.socket_path = path;

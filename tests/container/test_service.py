@@ -305,6 +305,21 @@ def test_sandbox():
           "sockets of a network")
 
 
+def test_io_uring():
+    """By io_uring, or by epoll where a call of it is refused; no further ring in either case."""
+    for refused in ("", "io_uring_setup", "io_uring_register", "io_uring_enter"):
+        fresh()
+        since = cursor()
+        drop_in(f"SystemCallFilter=~{refused}\n" if refused else "# nothing\n")
+        systemctl("restart", "kvd")
+        one_entry(since, STARTED, "with epoll" if refused else "with io_uring")
+        equal(len(entries(since, IO_URING_REFUSED)), int(bool(refused)), "entries about epoll")
+        equal(entries(since, SANDBOX_WEAK), [], "entries that say the sandbox is weak")
+        files = machine.sh("ls -l /proc/$(systemctl show -P MainPID kvd)/fd").out
+        equal(files.count("[io_uring]"), int(not refused), "rings of the daemon")
+        answers()
+
+
 def test_affinity():
     """[cpu] affinity without its system call, by drop-ins, and what these cost; CPUAffinity=."""
     fresh()
@@ -354,10 +369,10 @@ def test_weak_sandbox_is_named():
     fresh()
     since = cursor()
     drop_in("MemoryDenyWriteExecute=no\nRestrictAddressFamilies=AF_UNIX AF_INET\n"
-            "SystemCallFilter=io_uring_setup\nProtectHome=no\n")
+            "SystemCallFilter=process_vm_readv\nProtectHome=no\n")
     systemctl("restart", "kvd")
     text = one_entry(since, SANDBOX_WEAK)["MESSAGE"]
-    for what in ("MemoryDenyWriteExecute=", "RestrictAddressFamilies=", "use io_uring",
+    for what in ("MemoryDenyWriteExecute=", "RestrictAddressFamilies=", "reach into other processes",
                  "ProtectHome="):
         assert what in text, text
     for what in ("NoNewPrivileges=", "NoExecPaths=", "ProtectSystem="):
@@ -371,7 +386,7 @@ def test_short_of_everything():
     since = cursor()
     machine.run("mount", "-o", "remount,size=64M", "/dev/shm")
     machine.write(CONFIG, "[cpu]\naffinity = 0-63\nhuge_pages = never\n")
-    drop_in("LimitMEMLOCK=4K\nLimitNOFILE=256\nEnvironment=KVD_IO_BACKEND=\n"
+    drop_in("LimitMEMLOCK=4K\nLimitNOFILE=256\nSystemCallFilter=~io_uring_setup\n"
             "InaccessiblePaths=\n")
     systemctl("restart", "kvd")
     one_entry(since, IO_URING_REFUSED, "epoll")

@@ -513,9 +513,6 @@ def test_doctor_of_a_bad_machine():
                             (status(rights=0), "warn"), (status(caps=1 << 21), "warn")):
             put(own + "status", text)
             check("sandbox", state, "selftest-sandbox" if state == "warn" else "filtered")
-        put(own + "status", status())
-        check("io_uring", "ok", "on purpose")
-        put(own + "status", status(seccomp=0))
         check("io_uring", "warn", "io_backend")
         put("proc/sys/kernel/io_uring_disabled", "2\n")
         check("io_uring", "warn", "sysctl")

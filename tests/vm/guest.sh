@@ -154,7 +154,7 @@ tiny_memlock() {
 
 io_uring_refused() {
 	since_now
-	with Environment=KVD_IO_BACKEND= && answers && one $IO_URING_REFUSED epoll || return 1
+	with SystemCallFilter=~io_uring_setup && answers && one $IO_URING_REFUSED epoll || return 1
 	plain
 }
 

@@ -2,6 +2,8 @@
 /* What the host grants: memory limits out of a made-up /proc and /sys, open files, and the
  * probe of the sandbox against filters of our own. */
 #include "daemon/host_limits.h"
+#include "daemon/lockdown.h"
+#include "daemon/loop.h"
 #include "daemon/sandbox.h"
 
 #include <errno.h>
@@ -221,6 +223,61 @@ START_TEST(probe_sees_what_a_filter_refuses)
 }
 END_TEST
 
+static struct loop *ring_loop;
+
+static void stop_loop(struct loop_timer *timer, uint64_t now_ns)
+{
+	loop_exit(ring_loop, 0);
+}
+
+static long ring_setup(void)
+{
+	return syscall(SYS_io_uring_setup, 0, NULL) < 0 ? errno : 0;
+}
+
+static long ring_register(void)
+{
+	return syscall(SYS_io_uring_register, -1, 0, NULL, 0) < 0 ? errno : 0;
+}
+
+static long ring_enter(void)
+{
+	return syscall(SYS_io_uring_enter, -1, 0, 0, 0, NULL, 0) < 0 ? errno : 0;
+}
+
+/* The ring that is there goes on; no other can be made, by the probe's account and by trying. */
+START_TEST(no_further_ring_after_lockdown)
+{
+	struct sandbox_row rows[SANDBOX_MAX_ROWS];
+	unsigned int n_permitted;
+	int n;
+
+	if (ring_enter() != EBADF)
+		return; /* a kernel or a container without io_uring */
+	ck_assert_int_ne(ring_register(), EPERM);
+	ck_assert_int_eq(loop_new(&ring_loop, LOOP_BACKEND_IO_URING), 0);
+	ck_assert_int_eq(lockdown_io_uring(false), 0);
+	n = sandbox_probe(SANDBOX_FULL, rows, &n_permitted);
+	ck_assert_int_eq(row_of(rows, n, "make or change an io_uring")->result,
+			 SANDBOX_REFUSED);
+	ck_assert_int_eq(ring_setup(), EPERM);
+	ck_assert_int_eq(ring_register(), EPERM);
+	ck_assert_int_eq(ring_enter(), EBADF);
+	for (int i = 0; i < 3; i++) {
+		struct loop_timer stop = {0};
+
+		ck_assert_int_eq(loop_timer_start(ring_loop, &stop,
+						  loop_now(ring_loop) + 1000, 0,
+						  stop_loop),
+				 0);
+		ck_assert_int_eq(loop_run(ring_loop), 0);
+	}
+	ck_assert_int_eq(lockdown_io_uring(true), 0);
+	ck_assert_int_eq(ring_enter(), EPERM);
+	loop_free(ring_loop);
+}
+END_TEST
+
 START_TEST(probe_level)
 {
 	unsetenv("KVD_SANDBOX");
@@ -246,6 +303,7 @@ int main(void)
 	tcase_add_loop_test(tcase, cpu_quota_of_a_group, 0, 8);
 	tcase_add_test(tcase, files_are_raised_to_the_hard_limit);
 	tcase_add_loop_test(tcase, probe_sees_what_a_filter_refuses, 0, 3);
+	tcase_add_test(tcase, no_further_ring_after_lockdown);
 	tcase_add_test(tcase, probe_level);
 	return run_case("host", tcase);
 }
