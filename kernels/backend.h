@@ -9,8 +9,8 @@
  * KVD_CPU_MASK, see cpu_features.h), never logs, and knows neither sessions nor requests.
  *
  * Memory. Parameters marked KV_DEV are device addresses: callers may add offsets to them
- * and hand them back, and read or write what is there only through upload(), download()
- * and fill(). All other arrays are host memory and are consumed before the call returns,
+ * and hand them back, and read or write what is there only through upload() and
+ * download(). All other arrays are host memory and are consumed before the call returns,
  * except those of kv_batch, see batch_load(). Activations are float32, row-major; each
  * row starts ldx floats after the one before (ldx >= the row's width).
  *
@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/batch.h"
 #include "kernels/format.h"
 #include "kernels/wtype.h"
 
@@ -72,26 +73,6 @@ struct kv_weight_part {
 };
 
 enum { KV_MAX_PARTS = 8 };
-
-/*
- * struct kv_batch_entry - rows of one sequence inside a batch
- *
- * Row row0 + i stands at position pos0 + i and sees positions 0 .. pos0 + i of its
- * sequence. blocks[block_off + j] is the pool block of positions
- * [j * block_tokens, (j + 1) * block_tokens); n_blocks * block_tokens >= pos0 + n_rows.
- * No two entries may write the same (block, token); they may share blocks that both only
- * read.
- *
- * tail is the slot of the sequence's open block, where kv_layout_needs_tail(); otherwise it
- * is not looked at. No two entries of a batch may name one slot. Between steps the slot holds
- * the rows of the block that position pos0 stands in, up to pos0: a sequence keeps its slot
- * while pos0 advances without gaps, and may take any slot, whatever it holds, where pos0 is a
- * multiple of block_tokens. In such a layout a block of the pool holds something only once
- * all its positions are written.
- */
-struct kv_batch_entry {
-	uint32_t row0, n_rows, pos0, block_off, n_blocks, tail;
-};
 
 /*
  * struct kv_batch - what one step works on
@@ -161,17 +142,6 @@ struct kv_logits_stat {
 		argmax; /* lowest index among equals                                      */
 };
 
-struct kv_block_copy {
-	uint32_t src, dst;
-};
-
-/* What attention() of a stream has read, since stream_open(). A span counts once for each KV
- * head and layer. */
-struct kv_attention_counts {
-	uint64_t spans_needed; /* as if each entry read its own                      */
-	uint64_t spans_read;   /* entries that share a span's blocks read it once    */
-};
-
 /*
  * struct kv_backend - the operations
  *
@@ -206,7 +176,6 @@ struct kv_backend {
 	/* download() waits until the data is there. */
 	int (*download)(struct kv_stream *st, void *dst, const void *src KV_DEV,
 			size_t size);
-	int (*fill)(struct kv_stream *st, void *dst KV_DEV, uint8_t byte, size_t size);
 
 	/* --- pool -------------------------------------------------------------------- */
 
@@ -226,11 +195,6 @@ struct kv_backend {
 	/* Copy whole blocks, in array order (copy on write, forks). */
 	int (*copy_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const struct kv_block_copy *copies, uint32_t n_copies);
-	/* Copy whole tail slots, in array order (forks inside a block; the
-	 * daemon computes those rows again instead). -ENOTSUP where the
-	 * layout needs none. */
-	int (*copy_tails)(struct kv_stream *st, struct kv_pool *pool,
-			  const struct kv_block_copy *copies, uint32_t n_copies);
 	/* Overwrite whole blocks with zeros (a block changes its sharing domain). */
 	int (*zero_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const uint32_t *ids, uint32_t n_ids);
@@ -314,8 +278,6 @@ struct kv_backend {
 	 */
 	int (*attention)(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 			 const struct kv_attention *args);
-	void (*attention_counts)(const struct kv_stream *st,
-				 struct kv_attention_counts *ret_counts);
 
 	/* y[m, d] = silu(gate) * up, gate = x[., 0..d), up = x[., d..2d). */
 	int (*silu_mul)(struct kv_stream *st, const float *x KV_DEV, size_t ldx,

@@ -15,7 +15,7 @@
  * A block is written only by the one sequence that took it, until it is full. The open one
  * may be offered in the index before (prefix.h): its rows behind those offered are still
  * written, those offered are not. A fork shares all full blocks by reference and copies the
- * open one (struct plan_copy); the table needs nothing more for it than seq_append() of a
+ * open one (struct kv_block_copy); the table needs nothing more for it than seq_append() of a
  * referenced id.
  */
 #ifndef KVD_CACHE_SEQ_H

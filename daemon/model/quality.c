@@ -81,13 +81,12 @@ static void fill_plan(struct probe *p, uint32_t pos0, uint32_t n, uint32_t block
 	plan->n_dist_words = n * n_vocab;
 	plan->n_entries = 1;
 	plan->n_block_ids = (pos0 + n + block_tokens - 1) / block_tokens;
-	plan->entries[0] = (struct plan_entry){
+	plan->entries[0] = (struct kv_batch_entry){
 		.n_rows = n, .pos0 = pos0, .n_blocks = plan->n_block_ids};
 	for (uint32_t i = 0; i < plan->n_block_ids; i++)
 		plan->block_ids[i] = i;
 	for (uint32_t i = 0; i < n; i++) {
 		plan->tokens[i] = p->tokens[pos0 + i];
-		plan->positions[i] = pos0 + i;
 		plan->outputs[i] = (struct plan_output){
 			.row = i,
 			.kind = PLAN_DIST,

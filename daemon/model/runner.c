@@ -82,12 +82,10 @@ int runner_init(struct runner *runner, const struct model *model, struct kv_pool
 	backend->get_props(model->dev, &props);
 	if (caps->rows > props.max_rows)
 		return -EINVAL;
-	runner->entries = calloc(caps->entries + 1u, sizeof(*runner->entries));
-	runner->copies = calloc(caps->copies + 1u, sizeof(*runner->copies));
 	runner->rows = calloc(caps->outputs + 1u, sizeof(*runner->rows));
 	runner->logits_row = calloc(model->params.n_vocab, sizeof(float));
 	r = -ENOMEM;
-	if (!runner->entries || !runner->copies || !runner->rows || !runner->logits_row)
+	if (!runner->rows || !runner->logits_row)
 		goto fail;
 	r = sampler_init(&runner->sampler, model->params.n_vocab);
 	if (r)
@@ -117,8 +115,6 @@ void runner_deinit(struct runner *runner)
 		runner->backend->mem_free(runner->model->dev, runner->scratch,
 					  runner->scratch_bytes);
 	sampler_deinit(&runner->sampler);
-	free(runner->entries);
-	free(runner->copies);
 	free(runner->rows);
 	free(runner->logits_row);
 	*runner = (struct runner){0};
@@ -147,7 +143,7 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 		.n_entries = plan->n_entries,
 		.n_blocks = plan->n_block_ids,
 		.tokens = (const uint32_t *)plan->tokens, /* plan: never negative */
-		.entries = r->entries,
+		.entries = plan->entries,
 		.blocks = plan->block_ids,
 	};
 	int ret = 0;
@@ -155,18 +151,6 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 	if (plan->n_entries > r->caps.entries || plan->n_copies > r->caps.copies ||
 	    plan->n_rows > r->caps.rows || plan->n_outputs > r->caps.outputs)
 		return -EINVAL;
-	for (uint32_t i = 0; i < plan->n_entries; i++) {
-		const struct plan_entry *e = &plan->entries[i];
-
-		r->entries[i] = (struct kv_batch_entry){
-			.row0 = e->row0,
-			.n_rows = e->n_rows,
-			.pos0 = e->pos0,
-			.block_off = e->block_off,
-			.n_blocks = e->n_blocks,
-			.tail = e->tail,
-		};
-	}
 	for (uint32_t i = 0; i < plan->n_outputs; i++) {
 		const struct plan_output *out = &plan->outputs[i];
 
@@ -178,13 +162,10 @@ static int runner_prepare(struct runner *r, const struct plan *plan)
 			return -EINVAL;
 		r->rows[i] = out->row;
 	}
-	for (uint32_t i = 0; i < plan->n_copies; i++)
-		r->copies[i] =
-			(struct kv_block_copy){plan->copies[i].src, plan->copies[i].dst};
 	if (plan->n_zero)
 		ret = be->zero_blocks(r->stream, r->pool, plan->zero, plan->n_zero);
 	if (!ret && plan->n_copies)
-		ret = be->copy_blocks(r->stream, r->pool, r->copies, plan->n_copies);
+		ret = be->copy_blocks(r->stream, r->pool, plan->copies, plan->n_copies);
 	if (!ret)
 		ret = be->batch_load(r->stream, &batch);
 	return ret;

@@ -44,10 +44,8 @@ struct runner {
 	void (*progress)(void *ctx);
 	void *progress_ctx;
 
-	struct kv_batch_entry *entries; /* [caps.entries] */
-	struct kv_block_copy *copies;   /* [caps.copies] */
-	uint32_t *rows;                 /* [caps.outputs] */
-	float *logits_row;              /* [n_vocab], host */
+	uint32_t *rows;    /* [caps.outputs] */
+	float *logits_row; /* [n_vocab], host */
 
 	size_t scratch_bytes;
 	void *scratch KV_DEV;

@@ -87,7 +87,7 @@ static void complete_entry(struct sched *sched, const struct plan *plan,
 			   const struct plan_result *result, uint32_t entry,
 			   uint32_t *output)
 {
-	const struct plan_entry *e = &plan->entries[entry];
+	const struct kv_batch_entry *e = &plan->entries[entry];
 	struct request *r = sched_request(sched, e->seq_id);
 	enum sched_reason reason = SCHED_REASON_NONE;
 	bool finite = outputs_finite(plan, result, entry, *output);

@@ -67,7 +67,7 @@ void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *requ
 
 	assert(request->cow_src == BLOCK_NONE && plan->n_copies < plan->caps.copies);
 	request->cow_src = src;
-	plan->copies[plan->n_copies++] = (struct plan_copy){
+	plan->copies[plan->n_copies++] = (struct kv_block_copy){
 		.src = src,
 		.dst = table->ids[table->n_blocks - 1],
 	};

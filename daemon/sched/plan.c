@@ -12,14 +12,13 @@ int plan_init(struct plan *plan, const struct plan_caps *caps)
 	plan->caps = *caps;
 	/* calloc() checks the product; one element more, so that NULL always means failure */
 	plan->tokens = calloc((size_t)caps->rows + 1, sizeof(*plan->tokens));
-	plan->positions = calloc((size_t)caps->rows + 1, sizeof(*plan->positions));
 	plan->entries = calloc((size_t)caps->entries + 1, sizeof(*plan->entries));
 	plan->block_ids = calloc((size_t)caps->block_ids + 1, sizeof(*plan->block_ids));
 	plan->outputs = calloc((size_t)caps->outputs + 1, sizeof(*plan->outputs));
 	plan->copies = calloc((size_t)caps->copies + 1, sizeof(*plan->copies));
 	plan->zero = calloc((size_t)caps->zeros + 1, sizeof(*plan->zero));
-	if (!plan->tokens || !plan->positions || !plan->entries || !plan->block_ids ||
-	    !plan->outputs || !plan->copies || !plan->zero) {
+	if (!plan->tokens || !plan->entries || !plan->block_ids || !plan->outputs ||
+	    !plan->copies || !plan->zero) {
 		plan_deinit(plan);
 		return -ENOMEM;
 	}
@@ -29,7 +28,6 @@ int plan_init(struct plan *plan, const struct plan_caps *caps)
 void plan_deinit(struct plan *plan)
 {
 	free(plan->tokens);
-	free(plan->positions);
 	free(plan->entries);
 	free(plan->block_ids);
 	free(plan->outputs);
@@ -55,7 +53,7 @@ static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
 	uint64_t row = 0;
 
 	for (uint32_t i = 0; i < plan->n_entries; i++) {
-		const struct plan_entry *e = &plan->entries[i];
+		const struct kv_batch_entry *e = &plan->entries[i];
 		uint64_t end = (uint64_t)e->pos0 + e->n_rows;
 
 		if (!e->n_rows || e->row0 != row || row + e->n_rows > plan->n_rows)
@@ -66,9 +64,6 @@ static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
 			return false;
 		if (e->tail >= plan->caps.entries)
 			return false;
-		for (uint32_t r = 0; r < e->n_rows; r++)
-			if (plan->positions[row + r] != e->pos0 + r)
-				return false;
 		row += e->n_rows;
 	}
 	return row == plan->n_rows;
@@ -91,7 +86,7 @@ static bool outputs_valid(const struct plan *plan, uint32_t n_vocab)
 
 	for (uint32_t i = 0; i < plan->n_outputs; i++) {
 		const struct plan_output *o = &plan->outputs[i];
-		const struct plan_entry *e;
+		const struct kv_batch_entry *e;
 
 		if (o->row >= plan->n_rows || o->entry >= plan->n_entries)
 			return false;
@@ -100,7 +95,7 @@ static bool outputs_valid(const struct plan *plan, uint32_t n_vocab)
 		e = &plan->entries[o->entry];
 		if (o->row < e->row0 || o->row - e->row0 >= e->n_rows)
 			return false;
-		if (o->position != (uint64_t)plan->positions[o->row] + 1)
+		if (o->position != (uint64_t)e->pos0 + (o->row - e->row0) + 1)
 			return false;
 		if (o->kind == PLAN_SCORE) {
 			if (o->target < 0 || (n_vocab && (uint32_t)o->target >= n_vocab))

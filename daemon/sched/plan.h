@@ -8,7 +8,7 @@
  * fills a result and hands both back; whoever holds them may touch them, nobody else. No
  * locks, no atomics: the hand-over is the barrier.
  *
- * Relies on: nothing. This is the only header of daemon/sched that daemon/model includes.
+ * Relies on: kernels/batch.h, so that a backend takes entries and copies as they are. This is the only header of daemon/sched that daemon/model includes.
  *
  * Rows are the unit of work: row r is one token of one sequence at one position, and all
  * rows of a step go through the layers as one batch. An entry is a run of rows of one
@@ -16,14 +16,13 @@
  * entry rows follow one another:
  *
  *   tokens     [n_rows]       | a0 a1 a2 a3 | b9 | c4 c5 |
- *   positions  [n_rows]       |  0  1  2  3 |  9 |  4  5 |
  *   entries    [n_entries]    | row0 0, n 4 | row0 4, n 1 | row0 5, n 2 |
  *   block_ids  [n_block_ids]  | blocks of a | blocks of b | blocks of c |
  *   outputs    [n_outputs]    | row 3 sample | row 4 sample | row 6 sample |
  *
  *   entries[0].row0 = 0;  entries[e + 1].row0 = entries[e].row0 + entries[e].n_rows
  *   sum of n_rows over entries = n_rows
- *   positions[row0 + i] = pos0 + i
+ *   position of row row0 + i = pos0 + i
  *   block of position p of entry e = block_ids[e.block_off + p / block_tokens]
  *   e.n_blocks = ceil((e.pos0 + e.n_rows) / block_tokens)
  *   context length seen by row i of e = e.pos0 + i + 1
@@ -37,6 +36,8 @@
 #define KVD_SCHED_PLAN_H
 
 #include <stdint.h>
+
+#include "kernels/batch.h"
 
 /**
  * struct sample_params - how a token is drawn from the logits of one row
@@ -52,32 +53,6 @@ struct sample_params {
 	float min_p;
 	uint32_t top_k;
 	uint64_t seed;
-};
-
-/**
- * struct plan_entry - a run of rows of one sequence
- * @seq_id: the scheduler's id; opaque to the runner
- * @row0: first row in tokens[] and positions[]
- * @n_rows: >= 1
- * @pos0: absolute position of the first row
- * @block_off: first element of block_ids[] that belongs to this entry
- * @n_blocks: blocks that cover positions 0 .. pos0 + n_rows - 1
- * @tail: slot, below caps.entries, for the open block of the sequence in pools that keep
- *	it outside. It stays with the sequence for as long as it has blocks, and no other
- *	sequence has it meanwhile. What it holds is what the sequence itself has written:
- *	positions from pos0 rounded down to a block, up to pos0 - 1. A sequence that is new
- *	or begins anew begins at a block boundary, so that it finds nothing of another's
- *
- * A decode is an entry with n_rows = 1; nothing else tells it from a prefill chunk.
- */
-struct plan_entry {
-	uint32_t seq_id;
-	uint32_t row0;
-	uint32_t n_rows;
-	uint32_t pos0;
-	uint32_t block_off;
-	uint32_t n_blocks;
-	uint32_t tail;
 };
 
 enum plan_output_kind {
@@ -128,17 +103,6 @@ struct plan_output {
 };
 
 /**
- * struct plan_copy - copy all bytes of block src to block dst before the step
- *
- * For copy-on-write of forked sequences. Copies run in order; no dst is the src of a
- * later one.
- */
-struct plan_copy {
-	uint32_t src;
-	uint32_t dst;
-};
-
-/**
  * struct plan_caps - how much a plan can hold; fixed by plan_init()
  * @rows: token budget of a step (max_num_batched_tokens)
  * @entries: max_num_seqs, and as many tail slots
@@ -163,11 +127,14 @@ struct plan_caps {
  * @step: number of the step, from 1, never reused
  * @caps: capacities of the arrays below
  * @tokens: [n_rows] token ids, >= 0
- * @positions: [n_rows] absolute positions
- * @entries: [n_entries]
+ * @entries: [n_entries]; tail is a slot below caps.entries, which stays with the sequence for as
+ *	long as it has blocks, and no other sequence has it meanwhile. What it holds is what the
+ *	sequence itself has written: positions from pos0 rounded down to a block, up to pos0 - 1.
+ *	A sequence that is new or begins again begins at a block boundary
  * @block_ids: [n_block_ids] pool ids, cut into slices by the entries
  * @outputs: [n_outputs], rows ascending
- * @copies: [n_copies] run before the step, after `zero`
+ * @copies: [n_copies] run before the step, after `zero`, in order; no dst is the src of a later
+ *	one. For copy-on-write of forked sequences
  * @zero: [n_zero] ids of blocks that held another domain's data: every byte is set to
  *	zero before the step; no id repeats
  * @n_dist_words: words that the outputs' distributions take, without gaps or overlap
@@ -183,11 +150,10 @@ struct plan {
 	uint32_t n_zero;
 	uint32_t n_dist_words;
 	int32_t *tokens;
-	uint32_t *positions;
-	struct plan_entry *entries;
+	struct kv_batch_entry *entries;
 	uint32_t *block_ids;
 	struct plan_output *outputs;
-	struct plan_copy *copies;
+	struct kv_block_copy *copies;
 	uint32_t *zero;
 };
 

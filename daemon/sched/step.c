@@ -51,7 +51,7 @@ static bool take_block(struct sched *sched, struct plan *plan, struct request *r
 }
 
 static void add_outputs(struct plan *plan, const struct request *r,
-			const struct plan_entry *e)
+			const struct kv_batch_entry *e)
 {
 	uint32_t end = e->pos0 + e->n_rows;
 	uint32_t first = e->pos0;
@@ -94,7 +94,7 @@ static void add_outputs(struct plan *plan, const struct request *r,
 static void add_entry(struct sched *sched, struct plan *plan, struct request *r,
 		      uint32_t end)
 {
-	struct plan_entry e = {
+	struct kv_batch_entry e = {
 		.seq_id = r->id,
 		.row0 = plan->n_rows,
 		.n_rows = end - r->n_computed,
@@ -107,10 +107,8 @@ static void add_entry(struct sched *sched, struct plan *plan, struct request *r,
 	assert(plan->n_entries < plan->caps.entries);
 	assert(e.n_rows && e.n_rows <= plan->caps.rows - plan->n_rows);
 	assert(e.n_blocks <= plan->caps.block_ids - plan->n_block_ids);
-	for (uint32_t i = 0; i < e.n_rows; i++) {
+	for (uint32_t i = 0; i < e.n_rows; i++)
 		plan->tokens[e.row0 + i] = r->tokens[e.pos0 + i];
-		plan->positions[e.row0 + i] = e.pos0 + i;
-	}
 	seq_copy(&r->table, e.n_blocks, plan->block_ids + e.block_off);
 	add_outputs(plan, r, &e);
 	plan->entries[plan->n_entries++] = e;

@@ -349,9 +349,3 @@ int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t lay
 	st->counts.spans_read += st->plan.spans_read;
 	return 0;
 }
-
-void cpu_attention_counts(const struct kv_stream *st,
-			  struct kv_attention_counts *ret_counts)
-{
-	*ret_counts = st->counts;
-}

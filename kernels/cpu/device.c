@@ -157,12 +157,6 @@ static int cpu_copy(struct kv_stream *st, void *dst, const void *src, size_t siz
 	return 0;
 }
 
-static int cpu_fill(struct kv_stream *st, void *dst, uint8_t byte, size_t size)
-{
-	memset(dst, byte, size);
-	return 0;
-}
-
 static int cpu_pool_open(struct kv_device *dev, const struct kv_layout *layout,
 			 uint32_t n_blocks, uint32_t n_tails, int fd, uint64_t off,
 			 struct kv_pool **ret_pool)
@@ -241,22 +235,6 @@ static int cpu_copy_blocks(struct kv_stream *st, struct kv_pool *pool,
 	for (uint32_t i = 0; i < n_copies; i++)
 		memmove(pool->base + copies[i].dst * bytes,
 			pool->base + copies[i].src * bytes, bytes);
-	return 0;
-}
-
-static int cpu_copy_tails(struct kv_stream *st, struct kv_pool *pool,
-			  const struct kv_block_copy *copies, uint32_t n_copies)
-{
-	size_t bytes = pool->layout.tail_bytes;
-
-	if (bytes == 0)
-		return -ENOTSUP;
-	for (uint32_t i = 0; i < n_copies; i++)
-		if (copies[i].src >= pool->n_tails || copies[i].dst >= pool->n_tails)
-			return -EINVAL;
-	for (uint32_t i = 0; i < n_copies; i++)
-		memmove(pool->tails + copies[i].dst * bytes,
-			pool->tails + copies[i].src * bytes, bytes);
 	return 0;
 }
 
@@ -340,12 +318,10 @@ static const struct kv_backend cpu_backend = {
 	.mem_free = cpu_mem_free,
 	.upload = cpu_copy,
 	.download = cpu_copy,
-	.fill = cpu_fill,
 	.pool_open = cpu_pool_open,
 	.pool_close = cpu_pool_close,
 	.pool_base = cpu_pool_base,
 	.copy_blocks = cpu_copy_blocks,
-	.copy_tails = cpu_copy_tails,
 	.zero_blocks = cpu_zero_blocks,
 	.weight_pack = cpu_weight_pack,
 	.weight_free = weight_free,
@@ -362,7 +338,6 @@ static const struct kv_backend cpu_backend = {
 	.linear = cpu_linear,
 	.rope_kv_write = cpu_rope_kv_write,
 	.attention = cpu_attention,
-	.attention_counts = cpu_attention_counts,
 	.silu_mul = cpu_silu_mul,
 	.gather_rows = cpu_gather_rows,
 	.logits_stat = cpu_logits_stat,

@@ -88,6 +88,12 @@ struct kv_own {
 	struct scratch planes; /* [n_kept] of a layer's fp16 planes                   */
 };
 
+/* What attention() of a stream has read since stream_open(). A span counts once for each KV head
+ * and layer: as if each entry read its own, and once for entries that share its blocks. */
+struct attention_counts {
+	uint64_t spans_needed, spans_read;
+};
+
 struct kv_stream {
 	struct kv_device *dev;
 	struct kv_batch batch;
@@ -96,7 +102,7 @@ struct kv_stream {
 		checked_pool_id; /* block ids found in range            */
 	struct scratch
 		row_entry; /* [n_rows] u32: entry of each row                       */
-	struct kv_attention_counts counts;
+	struct attention_counts counts;
 	struct attn_plan plan;
 	struct kv_own own;
 	struct scratch act_codes, act_sums, gemm, partials;
@@ -152,8 +158,6 @@ bool own_ready(const struct kv_stream *st, const struct kv_pool *pool, uint32_t 
 int cpu_linear(struct kv_stream *st, const struct kv_linear *args);
 int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 		  const struct kv_attention *args);
-void cpu_attention_counts(const struct kv_stream *st,
-			  struct kv_attention_counts *ret_counts);
 int cpu_rope_new(struct kv_device *dev, const struct kv_rope_params *params,
 		 struct kv_rope **ret_rope);
 void cpu_rope_free(struct kv_rope *rope);

@@ -137,7 +137,7 @@ static int rope_kv_round(struct kv_stream *st, struct kv_rope *rope, struct kv_p
 	int r = kv_backend_cpu()->rope_kv_write(st, rope, pool, layer, args);
 
 	for (uint32_t i = 0; !r && i < plan->n_entries; i++) {
-		const struct plan_entry *e = &plan->entries[i];
+		const struct kv_batch_entry *e = &plan->entries[i];
 		const uint32_t *ids = plan->block_ids + e->block_off;
 		uint32_t block = e->pos0 / BLOCK;
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cpu/device.h"
 #include "tests/kern/world.h"
 
 enum { MAX_SHARING = 64 };
@@ -23,7 +24,7 @@ static void check_entries(const struct ck *ck, const struct shape *s, uint32_t n
 	float *x = ck_alloc((size_t)(prefix + own) * row * 4), *want, *got, *xs, *y;
 	struct kv_batch_entry e[MAX_SHARING];
 	struct kv_batch b = {.entries = e, .n_blocks = n * per_seq, .blocks = blocks};
-	struct kv_attention_counts before, after;
+	struct attention_counts before, after;
 	struct world w;
 
 	ck_context("sharing k=%s,v=%s head_dim %u heads %u/%u: %u entries of %u + %u, %u "
@@ -68,9 +69,9 @@ static void check_entries(const struct ck *ck, const struct shape *s, uint32_t n
 	b.n_entries = n;
 	b.n_rows = n * rows;
 	b.entries = e;
-	w.be->attention_counts(w.st, &before);
+	before = w.st->counts;
 	run_batch(&w, s, &b, xs, got);
-	w.be->attention_counts(w.st, &after);
+	after = w.st->counts;
 	ck_same("out", got, want, (size_t)n * rows * orow);
 	/* Full spans of the prefix are read once, the last one by each odd entry. */
 	after.spans_needed -= before.spans_needed;
@@ -94,7 +95,6 @@ static void check_fork(const struct ck *ck, enum kv_format k, enum kv_format v)
 	uint32_t blocks[] = {9, 4, 9, 200};
 	struct kv_batch_entry e = {0, LEN, 0, 0, 2, 3};
 	struct kv_batch b = {LEN, 1, 4, NULL, &e, blocks};
-	struct kv_block_copy copy = {3, 60}, bad = {3, N_TAILS};
 	float *x = ck_alloc((LEN + 1) * ROW * 4), *last = ck_alloc(ROW * 4);
 	float *y = ck_alloc(LEN * OROW * 4), *z = ck_alloc(OROW * 4);
 	struct kv_attention a = {x, y, ROW, OROW, 2, 0.25f};
@@ -109,7 +109,6 @@ static void check_fork(const struct ck *ck, enum kv_format k, enum kv_format v)
 	memcpy(last, x + LEN * ROW, ROW * 4);
 	CK(w.be->batch_load(w.st, &b) == 0);
 	if (!kv_layout_needs_tail(&w.layout)) {
-		CK(w.be->copy_tails(w.st, w.pool, &copy, 1) == -ENOTSUP);
 		world_close(&w);
 		return;
 	}
@@ -118,8 +117,8 @@ static void check_fork(const struct ck *ck, enum kv_format k, enum kv_format v)
 	run_batch(&w, &s, &b, x, y);
 	e = (struct kv_batch_entry){0, 1, LEN, 2, 2, 60};
 	b.n_rows = 1;
-	CK(w.be->copy_tails(w.st, w.pool, &copy, 1) == 0);
-	CK(w.be->copy_tails(w.st, w.pool, &bad, 1) == -EINVAL);
+	memcpy(w.pool->tails + 60 * w.layout.tail_bytes,
+	       w.pool->tails + 3 * w.layout.tail_bytes, w.layout.tail_bytes);
 	run_batch(&w, &s, &b, last, z);
 	memcpy(last, x + LEN * ROW, ROW * 4);
 	e.block_off = 0;

@@ -22,7 +22,7 @@ TABLE = [
     ("ipc/", ["ipc/", "<kvd/"]),
     ("kernels/", ["kernels/"]),
     ("daemon/cache/", ["daemon/cache/", "kernels/format.h", "kernels/backend.h"]),
-    ("daemon/sched/", ["daemon/sched/", "daemon/cache/"]),
+    ("daemon/sched/", ["daemon/sched/", "daemon/cache/", "kernels/batch.h"]),
     ("daemon/model/", ["daemon/model/", "daemon/cache/", "daemon/sched/plan.h", "kernels/",
                        "ipc/base.h", "ipc/utf8.h"]),
     ("daemon/engine/", ["daemon/engine/", "daemon/cache/", "daemon/sched/", "daemon/model/",

@@ -376,7 +376,7 @@ void sim_events(struct sim *sim)
 }
 
 /* Where position @pos is read, and where it is written, by entry @e. */
-static uint64_t *sim_cell(struct sim *sim, const struct plan_entry *e, uint32_t pos)
+static uint64_t *sim_cell(struct sim *sim, const struct kv_batch_entry *e, uint32_t pos)
 {
 	uint32_t id = sim->plan.block_ids[e->block_off + pos / sim->bt];
 	uint32_t first_open = e->pos0 / sim->bt * sim->bt;
@@ -387,7 +387,7 @@ static uint64_t *sim_cell(struct sim *sim, const struct plan_entry *e, uint32_t 
 }
 
 /* A row was written: a block moves out of its tail slot when it is full. */
-static void sim_wrote(struct sim *sim, const struct plan_entry *e, uint32_t pos)
+static void sim_wrote(struct sim *sim, const struct kv_batch_entry *e, uint32_t pos)
 {
 	uint32_t id = sim->plan.block_ids[e->block_off + pos / sim->bt];
 	uint64_t *block = &sim->mem[(size_t)id * sim->bt];
@@ -411,7 +411,7 @@ static bool is_public(const struct sim *sim, uint32_t id)
 static void run_entry(struct sim *sim, uint32_t entry, uint32_t *domain)
 {
 	const struct plan *plan = &sim->plan;
-	const struct plan_entry *e = &plan->entries[entry];
+	const struct kv_batch_entry *e = &plan->entries[entry];
 	const uint32_t *ids = plan->block_ids + e->block_off;
 	uint32_t end = e->pos0 + e->n_rows, output = 0;
 	uint64_t acc = 1;
@@ -468,7 +468,7 @@ void sim_run(struct sim *sim, const uint32_t *domains)
 		sim->mem_domain[plan->zero[i]] = UINT32_MAX;
 	}
 	for (uint32_t i = 0; i < plan->n_copies; i++) {
-		const struct plan_copy *c = &plan->copies[i];
+		const struct kv_block_copy *c = &plan->copies[i];
 
 		memcpy(&sim->mem[(size_t)c->dst * sim->bt],
 		       &sim->mem[(size_t)c->src * sim->bt], sim->bt * sizeof(*sim->mem));

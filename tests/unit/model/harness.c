@@ -86,7 +86,7 @@ uint32_t harness_rows(struct harness *h, uint32_t seq, const int32_t *tokens,
 
 	if (plan->n_rows + n > plan->caps.rows || n_blocks > h->blocks_per_seq)
 		die("the harness is too small");
-	plan->entries[plan->n_entries++] = (struct plan_entry){
+	plan->entries[plan->n_entries++] = (struct kv_batch_entry){
 		.seq_id = seq,
 		.row0 = row0,
 		.n_rows = n,
@@ -98,17 +98,17 @@ uint32_t harness_rows(struct harness *h, uint32_t seq, const int32_t *tokens,
 	for (uint32_t i = 0; i < n_blocks; i++)
 		plan->block_ids[plan->n_block_ids++] =
 			(seq + 1) * h->blocks_per_seq - 1 - i;
-	for (uint32_t i = 0; i < n; i++) {
-		plan->tokens[plan->n_rows] = tokens[i];
-		plan->positions[plan->n_rows++] = pos0 + i;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		plan->tokens[plan->n_rows++] = tokens[i];
 	return row0;
 }
 
 static void add_output(struct harness *h, struct plan_output output)
 {
+	const struct kv_batch_entry *e = &h->plan.entries[h->plan.n_entries - 1];
+
 	output.entry = h->plan.n_entries - 1;
-	output.position = (uint64_t)h->plan.positions[output.row] + 1;
+	output.position = (uint64_t)e->pos0 + (output.row - e->row0) + 1;
 	h->plan.outputs[h->plan.n_outputs++] = output;
 }
 

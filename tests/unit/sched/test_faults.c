@@ -508,7 +508,7 @@ START_TEST(damaged_plans_are_found)
 	PLAN(p->block_ids[0], w.cache.pool.n_blocks);
 	PLAN(p->copies[0].src, w.cache.pool.n_blocks);
 	PLAN(p->copies[0].dst, w.cache.pool.n_blocks);
-	PLAN(p->positions[0], 99);
+	PLAN(p->entries[p->outputs[0].entry].pos0, 99);
 	PLAN(p->entries[0].n_rows, 0);
 	PLAN(p->entries[0].n_rows, 99);
 	PLAN(p->entries[0].row0, 1);
