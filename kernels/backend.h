@@ -2,21 +2,25 @@
 /*
  * The arithmetic as the model graph sees it: one table of operations per backend.
  *
- * A device owns compute threads, scratch memory and everything created from it; all calls
- * on one device come from one thread at a time (the worker that owns the device). Ops are
- * queued on a stream and run in order; on the CPU they have finished when the call returns.
- * The module relies on libc only. It reads no configuration and no environment (except
- * KVD_CPU_MASK, see cpu_features.h), never logs, and knows neither sessions nor requests.
+ * A device owns everything created from it; all calls on one device come from one thread at a
+ * time (the worker that owns the device). Ops are queued on a stream and run in order; those
+ * that hand something back to the host have waited for it when they return. A backend reads
+ * no configuration, never logs, and knows neither sessions nor requests.
  *
- * Memory. Parameters marked KV_DEV are device addresses: callers may add offsets to them
- * and hand them back, and read or write what is there only through upload() and
- * download(). All other arrays are host memory and are consumed before the call returns,
- * except those of kv_batch, see batch_load(). Activations are float32, row-major; each
- * row starts ldx floats after the one before (ldx >= the row's width).
+ * Memory. Parameters marked KV_DEV are device addresses: callers may add offsets to them and
+ * hand them back, and read or write what is there only through upload() and download(). All
+ * other arrays are host memory and are consumed before the call returns, except those of
+ * kv_batch, see batch_load(). Activations are rows of elements of props.act_bytes bytes, in a
+ * type that is the backend's own business; each row starts ldx elements after the one before
+ * (ldx >= the row's width). Vectors of a model (norms, biases) are float32 on the device.
  *
- * Bits. The bits of an output row depend on the row's own inputs and on props.variant, and
- * on nothing else: not on the number of rows, their neighbours, chunking, the number of
- * threads, or block ids. Reduction orders are fixed by the definition of each op.
+ * Bits. On every device the bits of an output row, and of the block that it is written to,
+ * depend on the row's own inputs and on props.variant, and on nothing else: not on the number
+ * of rows, their neighbours, chunking, the number of threads, or block ids. A hit equals a cold
+ * run, and an answer that is computed again after a restart equals the first one, because of
+ * this. So reductions have a fixed order that does not follow the shape of the batch. Against
+ * the model in double precision log probabilities are within what tests/unit/model and
+ * cases/golden.json allow, whatever the backend.
  *
  * Errors. Ops return 0 or a negative errno: -EINVAL (a shape that the op's comment rules
  * out), -ENOMEM (scratch could not grow), -ENOTSUP. On failure outputs are undefined and
@@ -31,115 +35,181 @@
 
 #include "kernels/batch.h"
 #include "kernels/format.h"
+#include "kernels/rope.h"
 #include "kernels/wtype.h"
 
 #define KV_DEV /* a device address: not to be dereferenced by callers */
 
-struct kv_device; /* an opened backend                                    */
-struct kv_stream; /* an ordered queue of ops                              */
-struct kv_weight; /* a packed matrix, or several with one input           */
-struct kv_table;  /* rows in their file format, looked up by number       */
-struct kv_rope;   /* a rotary embedding                                   */
-struct kv_pool;   /* n_blocks KV blocks of one layout                     */
+struct kv_comm;   /* one rank's end of a group of devices, see comm.h */
+struct kv_device; /* an opened backend */
+struct kv_pool;   /* n_blocks KV blocks of one layout */
+struct kv_rope;   /* a rotary embedding */
+struct kv_stream; /* an ordered queue of ops */
+struct kv_table;  /* rows in their file format, looked up by number */
+struct kv_weight; /* a packed matrix, or several with one input */
 
-/* struct kv_options - how to open a device; all-zero is the default */
+struct kv_cpu_options; /* cpu_backend.h */
+
+/**
+ * struct kv_options - how to open a device; all-zero is the default
+ * @device: number of the device, where a backend has several
+ * @cpu: the CPU backend's own, or NULL; other backends do not look at it
+ */
 struct kv_options {
-	uint32_t
-		n_threads; /* compute threads, the caller included; 0: one per usable CPU */
-	uint32_t
-		cpu_mask; /* KV_CPU_* bundles allowed, see cpu_features.h; 0: all        */
-	uint32_t
-		spin_us; /* how long idle compute threads spin before they sleep; 0: 50 */
-	bool affinity;   /* bind compute threads (not the caller) to single CPUs        */
+	uint32_t device;
+	const struct kv_cpu_options *cpu;
 };
 
+/**
+ * struct kv_props - what was opened
+ * @name: "cpu"
+ * @isa: "amx": for people; does not change bits
+ * @variant: "cpu-1": equal variants give equal bits; a part of every block key
+ * @n_threads: compute threads of the host
+ * @max_rows: rows that one op takes at most
+ * @act_bytes: of one element of an activation
+ * @formats: bit 1 << f for each enum kv_format that pools can have
+ * @host_memory: device addresses are host pointers, and pools can lie in a file
+ */
 struct kv_props {
-	const char *name; /* "cpu"                                                     */
-	const char *isa;  /* "amx": for people; does not change bits                   */
-	const char *variant; /* "cpu-1": equal variants give equal bits; a part of every
-	                        block key. One for all CPU bundles, as they agree         */
+	const char *name;
+	const char *isa;
+	const char *variant;
 	uint32_t n_threads;
-	uint32_t
-		max_rows; /* rows that one op takes at most                             */
-	bool host_memory; /* device addresses are host pointers                         */
+	uint32_t max_rows;
+	uint32_t act_bytes;
+	uint32_t formats;
+	bool host_memory;
 };
 
-/* One matrix of a model file: n rows (outputs) of k columns (inputs), rows contiguous. */
+/**
+ * struct kv_weight_part - rows of a matrix of a model file, or of some of its columns
+ * @n: rows (outputs)
+ * @k: columns (inputs) that are taken
+ * @data: host, unaligned: row 0 of those taken, column 0 of the file's matrix
+ * @row_stride: bytes from row to row; 0: kv_wtype_row_bytes(type, k), as no column is left out
+ * @col0: the first column taken, a multiple of kv_wtype_group(type)
+ *
+ * A column-parallel weight takes some rows (a pointer into @data does it), a row-parallel one
+ * some columns of all rows.
+ */
 struct kv_weight_part {
 	enum kv_wtype type;
 	uint32_t n, k;
-	const void
-		*data; /* n * kv_wtype_row_bytes(type, k) bytes, host, unaligned        */
+	const void *data;
+	size_t row_stride;
+	uint32_t col0;
 };
 
 enum { KV_MAX_PARTS = 8 };
 
-/*
+/**
  * struct kv_batch - what one step works on
- *
- * Entries are in row order without gaps: entries[0].row0 = 0, entries[i+1].row0 =
- * entries[i].row0 + entries[i].n_rows, and the last one ends at n_rows.
+ * @tokens: [n_rows]
+ * @entries: [n_entries] in row order without gaps: entries[0].row0 = 0,
+ *	entries[i + 1].row0 = entries[i].row0 + entries[i].n_rows, the last one ends at n_rows
+ * @blocks: [n_blocks] block ids of all entries
  */
 struct kv_batch {
 	uint32_t n_rows, n_entries, n_blocks;
-	const uint32_t *tokens; /* [n_rows]                                  */
-	const struct kv_batch_entry
-		*entries;       /* [n_entries]                               */
-	const uint32_t *blocks; /* [n_blocks] block ids of all entries       */
+	const uint32_t *tokens;
+	const struct kv_batch_entry *entries;
+	const uint32_t *blocks;
 };
 
-enum kv_rope_mode {
-	KV_ROPE_NORMAL, /* pairs (2i, 2i+1): llama                                         */
-	KV_ROPE_NEOX, /* pairs (i, i + rope_dims/2): qwen, gemma, gpt-neox               */
-};
-
-struct kv_rope_params {
-	enum kv_rope_mode mode;
-	uint32_t rope_dims; /* even, <= head_dim; dims above pass unchanged        */
-	float freq_base;    /* 10000                                               */
-	float freq_scale;   /* 1, or 1/factor for linear scaling                   */
-	const float
-		*freq_factors; /* host [rope_dims/2] divisors of the frequency, or NULL */
-};
-
+/**
+ * struct kv_linear - y = x W^T (+ bias)
+ * @x: [m, k]
+ * @y: [m, n of all parts side by side], not aliasing x
+ * @bias: [n] floats or NULL
+ */
 struct kv_linear {
 	const struct kv_weight *w;
-	const float *x KV_DEV; /* [m, k]                                                */
-	float *y KV_DEV;       /* [m, n of all parts side by side]; not aliasing x      */
-	const float *bias
-		KV_DEV; /* [n] or NULL                                           */
+	const void *x KV_DEV;
+	void *y KV_DEV;
+	const float *bias KV_DEV;
 	uint32_t m;
 	size_t ldx, ldy;
-	bool accumulate; /* y = y + (x W^T + bias) instead of y = ...             */
 };
 
-/* Where q, k and v of a row start, in floats from the row's start, and how many heads. */
+/**
+ * struct kv_norm - y = x * 1/sqrt(mean(x^2) + eps) * w
+ * @x: [m, d]
+ * @add: [m, d] or NULL: x becomes x + add first, and stays so
+ * @y: [m, d]; may be x, without @add, or add
+ * @w: [d] floats
+ */
+struct kv_norm {
+	void *x KV_DEV;
+	const void *add KV_DEV;
+	void *y KV_DEV;
+	const float *w KV_DEV;
+	size_t ldx, ldadd, ldy;
+	float eps;
+	uint32_t m, d;
+};
+
+/**
+ * struct kv_qkv - where q, k and v of a batch's rows are
+ * @qkv: [n_rows, ld]; each of q, k, v is heads side by side
+ * @q_off, @k_off, @v_off: elements from the row's start
+ * @n_heads: a multiple of the pool's n_kv_heads
+ */
 struct kv_qkv {
-	float *qkv
-		KV_DEV; /* [n_rows, ld]; each of q, k, v is heads side by side          */
+	void *qkv KV_DEV;
 	size_t ld;
 	uint32_t q_off, k_off, v_off;
-	uint32_t
-		n_heads; /* a multiple of the pool's n_kv_heads                          */
+	uint32_t n_heads;
 };
 
+/**
+ * struct kv_attention - of each row of the batch
+ * @q: [n_rows, ldq], rotated, n_heads * head_dim elements a row
+ * @out: [n_rows, ldo], likewise; may not alias q
+ * @scale: of the scores, 1/sqrt(head_dim) as a rule
+ */
 struct kv_attention {
-	const float *q
-		KV_DEV;    /* [n_rows, ldq], rotated, n_heads * head_dim floats a row  */
-	float *out KV_DEV; /* [n_rows, ldo], n_heads * head_dim floats a row; may not
-	                          alias q                                                  */
+	const void *q KV_DEV;
+	void *out KV_DEV;
 	size_t ldq, ldo;
 	uint32_t n_heads;
-	float scale; /* of the scores, 1/sqrt(head_dim) as a rule                */
+	float scale;
 };
 
-/* What logits_stat() says about one row of logits. */
-struct kv_logits_stat {
-	float max;
-	float lse;    /* log(sum(exp(logit)))                                           */
-	float target; /* logit of the row's target, 0 when no targets were given        */
-	uint32_t
-		argmax; /* lowest index among equals                                      */
+/**
+ * struct kv_sample - which token of a row of logits is wanted
+ * @target: >= 0: this one; -1: one that is drawn by @params
+ * @position: absolute position that the token takes
+ */
+struct kv_sample {
+	int32_t target;
+	struct kv_sample_params params;
+	uint64_t position;
+};
+
+/**
+ * struct kv_token - what sample() says about a row
+ * @token: the target, or what was drawn; -1 where the row's logits are no numbers
+ * @logprob: natural logarithm of the softmax over the whole row at temperature 1; NaN with -1
+ */
+struct kv_token {
+	int32_t token;
+	float logprob;
+};
+
+/**
+ * struct kv_top - what else is wanted of a row's distribution
+ * @row: of the logits
+ * @n: how many of the likeliest tokens, 1 .. the row's width
+ * @ids: [n] likeliest first, lower ids first among equals; NULL: all, in order of ids, with
+ *	@n the row's width
+ * @logprobs: [n]
+ */
+struct kv_top {
+	uint32_t row;
+	uint32_t n;
+	uint32_t *ids;
+	float *logprobs;
 };
 
 /*
@@ -153,12 +223,21 @@ struct kv_backend {
 
 	/* --- device ------------------------------------------------------------------ */
 
-	/* Return: 0; -EINVAL (cpu_mask names a bundle that does not exist, too many threads),
-	 * -ENOMEM, -EAGAIN (no thread). */
-	int (*open)(const struct kv_options *options, struct kv_device **ret_dev);
+	/* Return: 0; -EINVAL (options that make no sense), -ENODEV (no such device, no driver),
+	 * -ENOMEM, -EAGAIN (no thread); @error, unless its size is 0, gets a line that says what
+	 * was refused. */
+	int (*open)(const struct kv_options *options, char *error, size_t error_size,
+		    struct kv_device **ret_dev);
 	/* Everything made from the device must have been freed. NULL is fine. */
 	void (*close)(struct kv_device *dev);
 	void (*get_props)(const struct kv_device *dev, struct kv_props *ret_props);
+	/* Bytes of memory that could be allocated now, and that there are in all. */
+	int (*mem_info)(const struct kv_device *dev, uint64_t *ret_free,
+			uint64_t *ret_total);
+
+	/* Tie n devices together, device i being rank i: comm.h. The devices outlive the ends. */
+	int (*comm_open)(struct kv_device *const *devs, uint32_t n,
+			 struct kv_comm **ret_comms);
 
 	int (*stream_open)(struct kv_device *dev, struct kv_stream **ret_st);
 	void (*stream_close)(struct kv_stream *st);
@@ -168,7 +247,7 @@ struct kv_backend {
 
 	/* --- memory ------------------------------------------------------------------ */
 
-	/* 64-byte aligned, huge pages advised from 2 MiB on, zeroed. size > 0. */
+	/* 64-byte aligned, zeroed. size > 0. */
 	int (*mem_alloc)(struct kv_device *dev, size_t size, void **ret_mem KV_DEV);
 	void (*mem_free)(struct kv_device *dev, void *mem KV_DEV, size_t size);
 	int (*upload)(struct kv_stream *st, void *dst KV_DEV, const void *src,
@@ -180,11 +259,11 @@ struct kv_backend {
 	/* --- pool -------------------------------------------------------------------- */
 
 	/*
-	 * Map n_blocks blocks. fd >= 0: shared, from offset off of that file (a memfd, which
-	 * must be large enough; the fd stays the caller's; off is a multiple of
-	 * KV_POOL_ALIGN); its content is kept. fd -1: private memory, zeroed. -ENOTSUP where
-	 * a device cannot do the former. n_tails slots of layout->tail_bytes are allocated
-	 * beside it, always private: an open block does not outlive the process.
+	 * Map n_blocks blocks. fd >= 0, only with props.host_memory: shared, from offset off of
+	 * that file (a memfd, which must be large enough; the fd stays the caller's; off is a
+	 * multiple of KV_POOL_ALIGN); its content is kept. fd -1: private memory, zeroed. n_tails
+	 * slots of layout->tail_bytes are allocated beside it, always private: a partial block
+	 * does not outlive the process.
 	 */
 	int (*pool_open)(struct kv_device *dev, const struct kv_layout *layout,
 			 uint32_t n_blocks, uint32_t n_tails, int fd, uint64_t off,
@@ -205,14 +284,15 @@ struct kv_backend {
 	 * Pack parts (1..KV_MAX_PARTS, all with the same k, types may differ) so that linear()
 	 * yields their outputs side by side. The data is copied: a model file that is replaced
 	 * in place, or cut short, does not reach a running daemon.
-	 * Return: 0; -EINVAL (shape, k no multiple of the type's group), -ENOMEM.
+	 * Return: 0; -EINVAL (shape, k or col0 no multiple of the type's group), -ENOMEM.
 	 */
 	int (*weight_pack)(struct kv_device *dev, const struct kv_weight_part *parts,
 			   uint32_t n_parts, struct kv_weight **ret_w);
 	void (*weight_free)(struct kv_weight *w);
 	/* Bytes that the packed form takes on the device. */
 	size_t (*weight_bytes)(const struct kv_weight *w);
-	/* Rows to be looked up (embeddings), copied too. Errors as weight_pack(). */
+	/* Rows to be looked up (embeddings), copied too; no columns are left out. Errors as
+	 * weight_pack(). */
 	int (*table_new)(struct kv_device *dev, const struct kv_weight_part *part,
 			 struct kv_table **ret_table);
 	void (*table_free)(struct kv_table *table);
@@ -221,8 +301,8 @@ struct kv_backend {
 	 * (a multiple of KV_WEIGHTS_ALIGN), so that a later process, in which this backend is
 	 * compiled from the same sources, has them by the same calls in the same order. filled:
 	 * they lie there, the file is sealed against writing, and no part's data is read; else
-	 * the file grows. From where on it cannot, or the kernel gives no huge pages for it, all
-	 * lies in memory of the process. Both NULL: not offered.
+	 * the file grows. From where on that is not possible all lies in memory of the process.
+	 * Both NULL: not offered.
 	 *
 	 * weights_end(): what lies in the file is read-only from now on. Return: 0: all does, and
 	 * the file can be sealed against writing; 1: not all; -ENOMEM.
@@ -244,19 +324,12 @@ struct kv_backend {
 	int (*batch_load)(struct kv_stream *st, const struct kv_batch *batch);
 
 	/* y[n_rows, k] = table rows of batch.tokens; a token >= table rows is -EINVAL. */
-	int (*embed)(struct kv_stream *st, const struct kv_table *table, float *y KV_DEV,
+	int (*embed)(struct kv_stream *st, const struct kv_table *table, void *y KV_DEV,
 		     size_t ldy);
 
-	/* y[m, d] = x * 1/sqrt(mean(x^2) + eps) * w[d]; y may be x. */
-	int (*rms_norm)(struct kv_stream *st, const float *x KV_DEV, size_t ldx,
-			const float *w KV_DEV, float eps, float *y KV_DEV, size_t ldy,
-			uint32_t m, uint32_t d);
+	/* With args->add it ends a part of a layer, whose sum over ranks has been taken. */
+	int (*rms_norm)(struct kv_stream *st, const struct kv_norm *args);
 
-	/*
-	 * y[m, n] = x[m, k] * W^T (+ bias) (+ y). Quantized parts: each row of x is rounded
-	 * to 15 bits with one scale (a = 128 hi + lo), groups are summed exactly in integers
-	 * and added up in float in group order. Float parts: float32 sums in a fixed order.
-	 */
 	int (*linear)(struct kv_stream *st, const struct kv_linear *args);
 
 	/*
@@ -271,30 +344,35 @@ struct kv_backend {
 
 	/*
 	 * Causal attention of each batch row over its sequence's positions, read from the
-	 * pool only, in a layout with tails from the row's own open block as well: there it
+	 * pool only, in a layout with tails from the row's own partial block as well: there it
 	 * must come after rope_kv_write() of the same batch and layer, before another layer.
-	 * Spans of 256 absolute positions: scores, maximum, exp, weighted sum; spans merged
-	 * in order. Entries with the same blocks in a span read it once for all.
 	 */
 	int (*attention)(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 			 const struct kv_attention *args);
 
 	/* y[m, d] = silu(gate) * up, gate = x[., 0..d), up = x[., d..2d). */
-	int (*silu_mul)(struct kv_stream *st, const float *x KV_DEV, size_t ldx,
-			float *y KV_DEV, size_t ldy, uint32_t m, uint32_t d);
+	int (*silu_mul)(struct kv_stream *st, const void *x KV_DEV, size_t ldx,
+			void *y KV_DEV, size_t ldy, uint32_t m, uint32_t d);
 
 	/* y[i, d] = x[rows[i], d], i < m; rows is host memory. */
-	int (*gather_rows)(struct kv_stream *st, const float *x KV_DEV, size_t ldx,
-			   const uint32_t *rows, float *y KV_DEV, size_t ldy, uint32_t m,
+	int (*gather_rows)(struct kv_stream *st, const void *x KV_DEV, size_t ldx,
+			   const uint32_t *rows, void *y KV_DEV, size_t ldy, uint32_t m,
 			   uint32_t d);
 
-	/* stat[m] of logits[m, n]; targets: host [m] or NULL, each < n. */
-	int (*logits_stat)(struct kv_stream *st, const float *logits KV_DEV, size_t ld,
-			   const uint32_t *targets, struct kv_logits_stat *stat KV_DEV,
-			   uint32_t m, uint32_t n);
-};
+	/* --- what goes back to the host ---------------------------------------------- */
 
-/* The CPU backend; always there. Variant chosen at open() by cpu_features.h. */
-const struct kv_backend *kv_backend_cpu(void);
+	/*
+	 * A token of each row of logits[m, n]. A draw depends on the row, its parameters, seed
+	 * and position alone, and is defined in kernels/cpu/sample.h for every backend; a target
+	 * is below n. tokens[m] is host memory.
+	 */
+	int (*sample)(struct kv_stream *st, const void *logits KV_DEV, size_t ld,
+		      uint32_t n, const struct kv_sample *rows, struct kv_token *tokens,
+		      uint32_t m);
+	/* The likeliest tokens of n_rows rows of logits[., n], or whole distributions. Where the
+	 * row's logits are no numbers, the log probabilities are none either. */
+	int (*top)(struct kv_stream *st, const void *logits KV_DEV, size_t ld, uint32_t n,
+		   const struct kv_top *rows, uint32_t n_rows);
+};
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a step works on, in the words that scheduler and backend share: runs of rows, and copies
- * of blocks. Plain data, any thread; relies on libc only and knows no device.
+ * What a step works on, in the words that scheduler and backend share: runs of rows, copies of
+ * blocks, and how tokens are drawn. Plain data, any thread; relies on libc only and knows no device.
  */
 #ifndef KVD_KERNELS_BATCH_H
 #define KVD_KERNELS_BATCH_H
@@ -36,6 +36,22 @@ struct kv_batch_entry {
 	uint32_t n_blocks;
 	uint32_t tail;
 	uint32_t seq_id;
+};
+
+/**
+ * struct kv_sample_params - how a token is drawn from the logits of one row
+ * @temperature: 0 is greedy (largest logit, lowest id on a tie); else > 0 and finite
+ * @top_p: nucleus, in (0, 1]; 1 keeps all
+ * @min_p: floor relative to the likeliest token, in [0, 1]; 0 keeps all
+ * @top_k: how many of the likeliest tokens stay; 0 keeps all
+ * @seed: seed of the stateless generator; the draw depends on (seed, position) alone
+ */
+struct kv_sample_params {
+	float temperature;
+	float top_p;
+	float min_p;
+	uint32_t top_k;
+	uint64_t seed;
 };
 
 /* Copy all bytes of block src to block dst. */

@@ -11,6 +11,7 @@
 #include "daemon/host_limits.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
 static int fail(char *error, size_t size, int code, const char *text)
@@ -19,13 +20,22 @@ static int fail(char *error, size_t size, int code, const char *text)
 	return code;
 }
 
-/* EAGAIN comes from pthread_create(), of a limit that its text does not name. */
-static int fail_open(char *error, size_t size, int code)
+/* The backend's own line, with what the daemon knows of: EAGAIN comes from pthread_create(), of
+ * a limit that its text does not name. */
+static int open_device(struct engine_device *device, const struct kv_options *options,
+		       char *error, size_t size)
 {
-	return fail(error, size, code,
-		    code == -EAGAIN ? "cannot start the threads that compute, more than "
-				      "TasksMax= or RLIMIT_NPROC permits"
-				    : "cannot open the CPU backend");
+	char why[160] = "";
+	int r;
+
+	r = device->backend->open(options, why, sizeof(why), &device->dev);
+	if (r)
+		snprintf(error, size, "cannot open the device \"%s\": %s%s",
+			 device->backend->name, *why ? why : strerror(-r),
+			 r == -EAGAIN ? "; are they more than TasksMax= or RLIMIT_NPROC "
+					"permits?"
+				      : "");
+	return r;
 }
 
 static uint32_t isa_mask(int isa)
@@ -50,19 +60,19 @@ static void set_huge_pages(const struct config *config)
 }
 
 /* How many threads @usable and the CPU quota have room for, and the default of them. */
-static void choose_threads(struct engine_device *device, struct kv_options *options,
+static void choose_threads(struct engine_device *device, struct kv_cpu_options *cpu,
 			   const cpu_set_t *usable)
 {
 	uint32_t n = host_limits_cpus("", (uint32_t)CPU_COUNT(usable));
 
 	device->n_cpus = n;
-	if (!options->n_threads)
-		options->n_threads = n < CONFIG_MAX_THREADS ? n : CONFIG_MAX_THREADS;
-	else if (options->n_threads > n)
+	if (!cpu->n_threads)
+		cpu->n_threads = n < CONFIG_MAX_THREADS ? n : CONFIG_MAX_THREADS;
+	else if (cpu->n_threads > n)
 		log_warning("[cpu] threads is %u, but the CPUs and the CPU quota of the "
 			    "control groups have room for %u; the threads will wait for "
 			    "each other",
-			    options->n_threads, n);
+			    cpu->n_threads, n);
 }
 
 /*
@@ -79,14 +89,14 @@ static void do_without_affinity(struct engine_device *device)
 }
 
 /*
- * Open the backend so that its threads get the CPUs of [cpu] affinity, one each: a thread
- * inherits the mask of the one that makes it. This thread gets its own mask back, and the
- * worker, which computes too, takes the first of the CPUs.
+ * Open the CPU so that its threads get the CPUs of [cpu] affinity, one each: a thread inherits
+ * the mask of the one that makes it. This thread gets its own mask back, and the worker, which
+ * computes too, takes the first of the CPUs.
  */
-static int open_backend(struct engine_device *device, const struct config *config,
-			struct kv_options *options, char *error, size_t size)
+static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
+		      struct kv_cpu_options *cpu, char *error, size_t size)
 {
-	const cpu_set_t *wanted = &config->cpu.affinity;
+	const struct kv_options options = {.cpu = cpu};
 	cpu_set_t old, usable;
 	int r;
 
@@ -94,9 +104,8 @@ static int open_backend(struct engine_device *device, const struct config *confi
 	if (sched_getaffinity(0, sizeof(old), &old) < 0)
 		return fail(error, size, -errno, "cannot read the CPU affinity");
 	if (!CPU_COUNT(wanted)) {
-		choose_threads(device, options, &old);
-		r = device->backend->open(options, &device->dev);
-		return r ? fail_open(error, size, r) : 0;
+		choose_threads(device, cpu, &old);
+		return open_device(device, &options, error, size);
 	}
 	CPU_AND(&usable, &old, wanted);
 	if (!CPU_COUNT(&usable)) {
@@ -104,38 +113,34 @@ static int open_backend(struct engine_device *device, const struct config *confi
 			 "[cpu] affinity names no CPU that this process may use");
 		return -EINVAL;
 	}
-	choose_threads(device, options, &usable);
+	choose_threads(device, cpu, &usable);
 	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
-		options->affinity = true;
+		cpu->affinity = true;
 	else if (errno == EPERM)
 		do_without_affinity(device);
 	else
 		return fail(error, size, -errno, "cannot set [cpu] affinity");
-	r = device->backend->open(options, &device->dev);
-	if (r)
-		r = fail_open(error, size, r);
-	if (!options->affinity)
+	r = open_device(device, &options, error, size);
+	if (!cpu->affinity)
 		return r;
 	sched_setaffinity(0, sizeof(old), &old);
 	if (r)
 		return r;
-	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&device->worker_cpus); cpu++)
-		if (CPU_ISSET(cpu, &usable))
-			CPU_SET(cpu, &device->worker_cpus);
+	for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&device->worker_cpus); i++)
+		if (CPU_ISSET(i, &usable))
+			CPU_SET(i, &device->worker_cpus);
 	return 0;
 }
 
-int engine_device_open(struct engine_device *device, const struct config *config,
-		       char *error, size_t size)
+static int open_cpu(struct engine_device *device, const struct config *config,
+		    char *error, size_t size)
 {
 	uint32_t mask = isa_mask(config->cpu.isa);
-	struct kv_options options = {
+	struct kv_cpu_options cpu = {
 		.n_threads = config->cpu.threads,
 		.cpu_mask = mask,
 	};
-	int r;
 
-	*device = (struct engine_device){.backend = kv_backend_cpu()};
 	if (mask & ~kv_cpu_features_masked(mask)) {
 		snprintf(error, size,
 			 "[cpu] isa asks for %s, which this CPU does not offer, or the "
@@ -144,7 +149,26 @@ int engine_device_open(struct engine_device *device, const struct config *config
 		return -ENOTSUP;
 	}
 	set_huge_pages(config);
-	r = open_backend(device, config, &options, error, size);
+	return open_bound(device, &config->cpu.affinity, &cpu, error, size);
+}
+
+/* Backends in the order in which one is looked for. */
+static const struct device_kind {
+	const struct kv_backend *(*backend)(void);
+	int (*open)(struct engine_device *device, const struct config *config,
+		    char *error, size_t size);
+} kinds[] = {
+	{kv_backend_cpu, open_cpu},
+};
+
+int engine_device_open(struct engine_device *device, const struct config *config,
+		       char *error, size_t size)
+{
+	const struct device_kind *kind = &kinds[0];
+	int r;
+
+	*device = (struct engine_device){.backend = kind->backend()};
+	r = kind->open(device, config, error, size);
 	if (r)
 		return r;
 	device->backend->get_props(device->dev, &device->props);

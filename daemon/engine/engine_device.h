@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The device that computes: a backend, opened as [cpu] of kvd.conf says.
+ * The device that computes: a backend out of a table, opened as [cpu] of kvd.conf says.
  *
  * Owns: the opened device, with its threads. Loop thread, before the worker starts, and at the
  * end. Relies on the backend for everything that is computed. Logs what it does without; knows
@@ -38,10 +38,10 @@ struct engine_device {
 /**
  * engine_device_open() - as configured
  *
- * engine_device_close() is right after, whatever is returned.
+ * engine_device_close() is safe after failure.
  *
  * Return: 0; -ENOTSUP: [cpu] isa asks for what there is not; -EINVAL: [cpu] affinity names no
- * CPU that may be used; -errno of the threads or their memory. @error has one line.
+ * CPU that may be used; what the backend refused the device with. @error has one line.
  */
 int engine_device_open(struct engine_device *device, const struct config *config,
 		       char *error, size_t size);

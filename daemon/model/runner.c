@@ -6,15 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-static uint64_t clock_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
+#include "kernels/clock.h"
 
 static size_t heads_dim(const struct model_params *p)
 {
@@ -31,7 +24,7 @@ static size_t qkv_dim(const struct model_params *p)
 	return heads_dim(p) + 2 * kv_dim(p);
 }
 
-/* Of gate_up, in floats. Rows a large power of two apart would lie in few sets of the cache;
+/* Of gate_up, in elements. Rows a large power of two apart would lie in few sets of the cache;
  * a line more spreads them. */
 static size_t gate_up_stride(const struct model_params *p)
 {
@@ -48,8 +41,8 @@ static size_t runner_layout(struct runner *r, char *base)
 	size_t rows = r->caps.rows, at = 0;
 	size_t ff_rows = rows < RUNNER_FF_ROWS ? rows : RUNNER_FF_ROWS;
 	struct {
-		float **where;
-		size_t floats;
+		void **where;
+		size_t elements;
 	} arrays[] = {
 		{&r->x, rows * p->d_model},
 		{&r->h, rows * p->d_model},
@@ -62,12 +55,16 @@ static size_t runner_layout(struct runner *r, char *base)
 
 	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
 		if (base)
-			*arrays[i].where = (float *)(void *)(base + at);
-		at += (arrays[i].floats * sizeof(float) + 63) & ~(size_t)63;
+			*arrays[i].where = base + at;
+		at += (arrays[i].elements * r->act_bytes + 63) & ~(size_t)63;
 	}
-	if (base)
-		r->stat = (struct kv_logits_stat *)(void *)(base + at);
-	return at + RUNNER_LOGIT_ROWS * sizeof(struct kv_logits_stat);
+	return at;
+}
+
+/* Row @row of an array whose rows are @ld elements apart. */
+static void *row_of(const struct runner *r, void *base, uint32_t row, size_t ld)
+{
+	return (char *)base + row * ld * r->act_bytes;
 }
 
 int runner_init(struct runner *runner, const struct model *model, struct kv_pool *pool,
@@ -82,13 +79,10 @@ int runner_init(struct runner *runner, const struct model *model, struct kv_pool
 	backend->get_props(model->dev, &props);
 	if (caps->rows > props.max_rows)
 		return -EINVAL;
+	runner->act_bytes = props.act_bytes;
 	runner->rows = calloc(caps->outputs + 1u, sizeof(*runner->rows));
-	runner->logits_row = calloc(model->params.n_vocab, sizeof(float));
 	r = -ENOMEM;
-	if (!runner->rows || !runner->logits_row)
-		goto fail;
-	r = sampler_init(&runner->sampler, model->params.n_vocab);
-	if (r)
+	if (!runner->rows)
 		goto fail;
 	runner->scratch_bytes = runner_layout(runner, NULL);
 	r = backend->mem_alloc(model->dev, runner->scratch_bytes, &runner->scratch);
@@ -114,9 +108,7 @@ void runner_deinit(struct runner *runner)
 	if (runner->scratch)
 		runner->backend->mem_free(runner->model->dev, runner->scratch,
 					  runner->scratch_bytes);
-	sampler_deinit(&runner->sampler);
 	free(runner->rows);
-	free(runner->logits_row);
 	*runner = (struct runner){0};
 }
 
@@ -177,228 +169,227 @@ static void runner_beat(const struct runner *r)
 		r->progress(r->progress_ctx);
 }
 
-/* x += Wdown (silu(gate) * up) of the norm of x, for the first @m rows; in slices, which
- * share no arithmetic, so that the widest arrays of the graph stay small. */
+/* x += @add, unless that is NULL; then y = the norm of x, for the first @m rows. */
+static int runner_norm(struct runner *r, const float *w KV_DEV, void *add, void *y,
+		       uint32_t m)
+{
+	const struct model_params *p = &r->model->params;
+
+	return r->backend->rms_norm(r->stream, &(struct kv_norm){.x = r->x,
+								 .add = add,
+								 .y = y,
+								 .w = w,
+								 .ldx = p->d_model,
+								 .ldadd = p->d_model,
+								 .ldy = p->d_model,
+								 .eps = p->eps,
+								 .m = m,
+								 .d = p->d_model});
+}
+
+static int runner_linear(struct runner *r, const struct kv_weight *w, const void *x,
+			 size_t ldx, void *y, size_t ldy, uint32_t m)
+{
+	return r->backend->linear(
+		r->stream,
+		&(struct kv_linear){
+			.w = w, .x = x, .y = y, .m = m, .ldx = ldx, .ldy = ldy});
+}
+
+/* h = Wdown (silu(gate) * up) of h, for the first @m rows; in slices, which share no
+ * arithmetic, so that the widest arrays of the graph stay small. */
 static int runner_ffn(struct runner *r, const struct model_layer *layer, uint32_t m)
 {
 	const struct model_params *p = &r->model->params;
-	const struct kv_backend *be = r->backend;
 	size_t d = p->d_model;
-	int ret;
+	int ret = 0;
 
-	ret = be->rms_norm(r->stream, r->x, d, layer->ffn_norm, p->eps, r->h, d, m,
-			   p->d_model);
 	for (uint32_t row = 0; !ret && row < m; row += RUNNER_FF_ROWS) {
 		uint32_t n = m - row < RUNNER_FF_ROWS ? m - row : RUNNER_FF_ROWS;
+		void *h = row_of(r, r->h, row, d);
 
 		runner_beat(r);
-		ret = be->linear(r->stream,
-				 &(struct kv_linear){.w = layer->gate_up,
-						     .x = r->h + row * d,
-						     .y = r->gate_up,
-						     .m = n,
-						     .ldx = d,
-						     .ldy = gate_up_stride(p)});
+		ret = runner_linear(r, layer->gate_up, h, d, r->gate_up,
+				    gate_up_stride(p), n);
 		if (!ret)
-			ret = be->silu_mul(r->stream, r->gate_up, gate_up_stride(p),
-					   r->act, p->d_ff, n, p->d_ff);
+			ret = r->backend->silu_mul(r->stream, r->gate_up,
+						   gate_up_stride(p), r->act, p->d_ff, n,
+						   p->d_ff);
 		if (!ret)
-			ret = be->linear(r->stream,
-					 &(struct kv_linear){.w = layer->down,
-							     .x = r->act,
-							     .y = r->x + row * d,
-							     .m = n,
-							     .ldx = p->d_ff,
-							     .ldy = d,
-							     .accumulate = true});
+			ret = runner_linear(r, layer->down, r->act, p->d_ff, h, d, n);
 	}
+	return ret;
+}
+
+/* h = attention of the layer over all rows of the plan, before the output's matrix. */
+static int runner_attention(struct runner *r, uint32_t i, uint32_t m)
+{
+	const struct model_params *p = &r->model->params;
+	const struct kv_backend *be = r->backend;
+	size_t heads = heads_dim(p), kv = kv_dim(p);
+	int ret;
+
+	ret = runner_linear(r, r->model->layers[i].qkv, r->h, p->d_model, r->qkv,
+			    qkv_dim(p), m);
+	if (!ret)
+		ret = be->rope_kv_write(r->stream, r->model->rope, r->pool, i,
+					&(struct kv_qkv){.qkv = r->qkv,
+							 .ld = qkv_dim(p),
+							 .q_off = 0,
+							 .k_off = (uint32_t)heads,
+							 .v_off = (uint32_t)(heads + kv),
+							 .n_heads = p->n_heads});
+	if (!ret)
+		ret = be->attention(r->stream, r->pool, i,
+				    &(struct kv_attention){
+					    .q = r->qkv,
+					    .out = r->attn,
+					    .ldq = qkv_dim(p),
+					    .ldo = heads,
+					    .n_heads = p->n_heads,
+					    .scale = 1.0f / sqrtf((float)p->head_dim)});
 	return ret;
 }
 
 /*
- * The layers. Past the attention of the last one only rows with an output matter: the rest
- * is left out. Return: 0 with x holding the rows of @rows (all rows, in plan order, when
- * every row has an output).
+ * Only the rows with an output go on: x and attn become theirs, in order of the outputs. h and
+ * qkv, whose content is used up, take them and change places with x and attn.
  */
-static int runner_layers(struct runner *r, const struct plan *plan)
+static int runner_gather(struct runner *r, uint32_t m)
 {
 	const struct model_params *p = &r->model->params;
 	const struct kv_backend *be = r->backend;
-	size_t heads = heads_dim(p), kv = kv_dim(p), d = p->d_model;
-	uint32_t m = plan->n_rows;
+	size_t d = p->d_model, heads = heads_dim(p);
+	void *swap;
 	int ret;
 
-	ret = be->embed(r->stream, r->model->embedding, r->x, d);
-	for (uint32_t i = 0; !ret && i < p->n_layers; i++) {
-		const struct model_layer *layer = &r->model->layers[i];
-		const float *attn = r->attn;
+	ret = be->gather_rows(r->stream, r->x, d, r->rows, r->h, d, m, p->d_model);
+	if (!ret)
+		ret = be->gather_rows(r->stream, r->attn, heads, r->rows, r->qkv, heads,
+				      m, (uint32_t)heads);
+	swap = r->x;
+	r->x = r->h;
+	r->h = swap;
+	return ret;
+}
+
+/*
+ * The layers. What a layer adds to x is summed up in h, and added together with the norm that
+ * comes next. Past the attention of the last layer only rows with an output matter: the rest is
+ * left out. Return: 0 with h holding the last norm of the rows of @rows (all rows, in plan
+ * order, when every row has an output).
+ */
+static int runner_layers(struct runner *r, const struct plan *plan)
+{
+	const struct model *model = r->model;
+	size_t d = model->params.d_model, heads = heads_dim(&model->params);
+	uint32_t m = plan->n_rows, n_layers = model->params.n_layers;
+	int ret;
+
+	ret = r->backend->embed(r->stream, model->embedding, r->x, d);
+	if (!ret)
+		ret = runner_norm(r, model->layers[0].attn_norm, NULL, r->h, m);
+	for (uint32_t i = 0; !ret && i < n_layers; i++) {
+		const struct model_layer *layer = &model->layers[i];
+		bool last = i + 1 == n_layers;
+		const void *attn = r->attn;
 
 		runner_beat(r);
-		ret = be->rms_norm(r->stream, r->x, d, layer->attn_norm, p->eps, r->h, d,
-				   m, p->d_model);
-		if (!ret)
-			ret = be->linear(r->stream,
-					 &(struct kv_linear){.w = layer->qkv,
-							     .x = r->h,
-							     .y = r->qkv,
-							     .m = m,
-							     .ldx = d,
-							     .ldy = qkv_dim(p)});
-		if (!ret)
-			ret = be->rope_kv_write(
-				r->stream, r->model->rope, r->pool, i,
-				&(struct kv_qkv){.qkv = r->qkv,
-						 .ld = qkv_dim(p),
-						 .q_off = 0,
-						 .k_off = (uint32_t)heads,
-						 .v_off = (uint32_t)(heads + kv),
-						 .n_heads = p->n_heads});
-		if (!ret)
-			ret = be->attention(
-				r->stream, r->pool, i,
-				&(struct kv_attention){
-					.q = r->qkv,
-					.out = r->attn,
-					.ldq = qkv_dim(p),
-					.ldo = heads,
-					.n_heads = p->n_heads,
-					.scale = 1.0f / sqrtf((float)p->head_dim)});
-		if (!ret && i + 1 == p->n_layers && plan->n_outputs < m) {
-			/* h and qkv are free now and take the rows that go on; x and h
-			 * change places. */
+		ret = runner_attention(r, i, m);
+		if (!ret && last && plan->n_outputs < m) {
 			m = plan->n_outputs;
-			ret = be->gather_rows(r->stream, r->x, d, r->rows, r->h, d, m,
-					      p->d_model);
-			if (!ret)
-				ret = be->gather_rows(r->stream, r->attn, heads, r->rows,
-						      r->qkv, heads, m, (uint32_t)heads);
-			if (!ret) {
-				float *swap = r->x;
-
-				r->x = r->h;
-				r->h = swap;
-				attn = r->qkv;
-			}
+			ret = runner_gather(r, m);
+			attn = r->qkv;
 		}
-		if (!ret && m)
-			ret = be->linear(r->stream,
-					 &(struct kv_linear){.w = layer->output,
-							     .x = attn,
-							     .y = r->x,
-							     .m = m,
-							     .ldx = heads,
-							     .ldy = d,
-							     .accumulate = true});
-		if (!ret && m)
+		if (!ret)
+			ret = runner_linear(r, layer->output, attn, heads, r->h, d, m);
+		if (!ret)
+			ret = runner_norm(r, layer->ffn_norm, r->h, r->h, m);
+		if (!ret)
 			ret = runner_ffn(r, layer, m);
+		if (!ret)
+			ret = runner_norm(r,
+					  last ? model->output_norm
+					       : model->layers[i + 1].attn_norm,
+					  r->h, r->h, m);
 	}
 	return ret;
 }
 
-/* What is wanted of the distribution, beside the one token's. */
-static int runner_dist(struct runner *r, const struct plan_dist *dist,
-		       const float *logits, float lse, uint32_t *words)
+/* What is wanted of row @row of a slice of logits. */
+static struct kv_sample sample_of(const struct plan_output *out)
 {
-	uint32_t n = r->model->params.n_vocab;
-	float *logprobs;
-	int err;
-
-	err = r->backend->download(r->stream, r->logits_row, logits, n * sizeof(float));
-	if (err)
-		return err;
-	if (dist->top == PLAN_DIST_ALL) {
-		logprobs = (float *)(void *)words;
-		for (uint32_t i = 0; i < n; i++)
-			logprobs[i] = r->logits_row[i] - lse;
-		return 0;
-	}
-	sampler_top(&r->sampler, r->logits_row, dist->top, words);
-	logprobs = (float *)(void *)(words + dist->top);
-	for (uint32_t i = 0; i < dist->top; i++)
-		logprobs[i] = r->logits_row[words[i]] - lse;
-	return 0;
+	return (struct kv_sample){
+		.target = out->kind == PLAN_SCORE ? out->target : -1,
+		.params = out->kind == PLAN_SAMPLE ? out->sample
+						   : (struct kv_sample_params){0},
+		.position = out->position,
+	};
 }
 
-/* One output, from the statistics of its logits row. */
-static int runner_output(struct runner *r, const struct plan_output *out,
-			 const float *logits, const struct kv_logits_stat *stat,
-			 struct plan_output_result *ret)
+static struct kv_top top_of(const struct plan_dist *dist, uint32_t row, uint32_t n_vocab,
+			    uint32_t *words)
 {
-	size_t n = r->model->params.n_vocab;
-	float logit = stat->max;
-	int32_t token = (int32_t)stat->argmax;
-	int err;
+	bool all = dist->top == PLAN_DIST_ALL;
 
-	if (!isfinite(stat->lse)) {
-		token = -1;
-		logit = NAN;
-	} else if (out->kind == PLAN_SCORE) {
-		token = out->target;
-		logit = stat->target;
-	} else if (out->kind == PLAN_DIST) {
-		token = -1;
-		logit = stat->lse;
-	} else if (out->sample.temperature > 0.0f) {
-		err = r->backend->download(r->stream, r->logits_row, logits,
-					   n * sizeof(float));
-		if (err)
-			return err;
-		token = sampler_draw(&r->sampler, r->logits_row, stat->max, &out->sample,
-				     out->position);
-		logit = r->logits_row[token];
-	}
-	*ret = (struct plan_output_result){token, logit - stat->lse};
-	if (!isfinite(ret->logprob))
-		*ret = (struct plan_output_result){-1, NAN};
-	return 0;
+	return (struct kv_top){
+		.row = row,
+		.n = all ? n_vocab : dist->top,
+		.ids = all ? NULL : words,
+		.logprobs = (float *)(void *)(all ? words : words + dist->top),
+	};
 }
 
-/* Logits and outputs; rows of x are in the order of the outputs. */
+/* Outputs @o .. @o + @m - 1 of the plan, whose logits are there. */
+static int runner_results(struct runner *r, const struct plan *plan, uint32_t o,
+			  uint32_t m, struct plan_result *result)
+{
+	uint32_t n_vocab = r->model->params.n_vocab, n_tops = 0;
+	struct kv_sample rows[RUNNER_LOGIT_ROWS];
+	struct kv_token tokens[RUNNER_LOGIT_ROWS];
+	struct kv_top tops[RUNNER_LOGIT_ROWS];
+	int ret;
+
+	for (uint32_t i = 0; i < m; i++) {
+		const struct plan_output *out = &plan->outputs[o + i];
+
+		rows[i] = sample_of(out);
+		if (out->dist.top)
+			tops[n_tops++] = top_of(&out->dist, i, n_vocab,
+						result->dist + out->dist.off);
+	}
+	ret = r->backend->sample(r->stream, r->logits, n_vocab, n_vocab, rows, tokens, m);
+	if (!ret && n_tops)
+		ret = r->backend->top(r->stream, r->logits, n_vocab, n_vocab, tops,
+				      n_tops);
+	for (uint32_t i = 0; !ret && i < m; i++) {
+		struct plan_output_result *res = &result->outputs[o + i];
+
+		*res = (struct plan_output_result){tokens[i].token, tokens[i].logprob};
+		if (plan->outputs[o + i].kind == PLAN_DIST)
+			*res = (struct plan_output_result){
+				-1, isnan(tokens[i].logprob) ? NAN : 0};
+	}
+	return ret;
+}
+
+/* Logits and outputs; rows of h are in the order of the outputs. */
 static int runner_outputs(struct runner *r, const struct plan *plan,
 			  struct plan_result *result)
 {
 	const struct model_params *p = &r->model->params;
-	const struct kv_backend *be = r->backend;
-	size_t d = p->d_model;
-	int ret;
+	int ret = 0;
 
-	ret = be->rms_norm(r->stream, r->x, d, r->model->output_norm, p->eps, r->h, d,
-			   plan->n_outputs, p->d_model);
 	for (uint32_t o = 0; !ret && o < plan->n_outputs; o += RUNNER_LOGIT_ROWS) {
-		struct kv_logits_stat stat[RUNNER_LOGIT_ROWS];
-		uint32_t targets[RUNNER_LOGIT_ROWS];
 		uint32_t m = plan->n_outputs - o;
 
 		runner_beat(r);
 		if (m > RUNNER_LOGIT_ROWS)
 			m = RUNNER_LOGIT_ROWS;
-		for (uint32_t i = 0; i < m; i++)
-			targets[i] = plan->outputs[o + i].kind == PLAN_SCORE
-					     ? (uint32_t)plan->outputs[o + i].target
-					     : 0;
-		ret = be->linear(r->stream, &(struct kv_linear){.w = r->model->head,
-								.x = r->h + o * d,
-								.y = r->logits,
-								.m = m,
-								.ldx = d,
-								.ldy = p->n_vocab});
+		ret = runner_linear(r, r->model->head, row_of(r, r->h, o, p->d_model),
+				    p->d_model, r->logits, p->n_vocab, m);
 		if (!ret)
-			ret = be->logits_stat(r->stream, r->logits, p->n_vocab, targets,
-					      r->stat, m, p->n_vocab);
-		if (!ret)
-			ret = be->download(r->stream, stat, r->stat, m * sizeof(stat[0]));
-		for (uint32_t i = 0; !ret && i < m; i++) {
-			const struct plan_dist *dist = &plan->outputs[o + i].dist;
-
-			if (dist->top)
-				ret = runner_dist(r, dist,
-						  r->logits + (size_t)i * p->n_vocab,
-						  stat[i].lse, result->dist + dist->off);
-		}
-		for (uint32_t i = 0; !ret && i < m; i++)
-			ret = runner_output(r, &plan->outputs[o + i],
-					    r->logits + (size_t)i * p->n_vocab, &stat[i],
-					    &result->outputs[o + i]);
+			ret = runner_results(r, plan, o, m, result);
 	}
 	return ret;
 }
@@ -406,7 +397,7 @@ static int runner_outputs(struct runner *r, const struct plan *plan,
 void runner_run(struct runner *runner, const struct plan *plan,
 		struct plan_result *result)
 {
-	uint64_t start = clock_now_ns();
+	uint64_t start = kv_now_ns();
 	int ret;
 
 	result->step = plan->step;
@@ -426,5 +417,5 @@ void runner_run(struct runner *runner, const struct plan *plan,
 	if (!ret)
 		result->n_outputs = plan->n_outputs;
 	result->status = ret;
-	result->elapsed_ns = clock_now_ns() - start;
+	result->elapsed_ns = kv_now_ns() - start;
 }

@@ -22,7 +22,6 @@
 #include <stdint.h>
 
 #include "daemon/model/model.h"
-#include "daemon/model/sampler.h"
 #include "daemon/sched/plan.h"
 #include "kernels/backend.h"
 
@@ -32,31 +31,39 @@
 /* Rows that go through one pass of the feed-forward part: enough to fill the threads. */
 #define RUNNER_FF_ROWS 128
 
+/**
+ * struct runner - see above
+ * @progress: if set, called several times a layer, so that a watcher sees progress
+ * @rows: [caps.outputs] rows of the plan that have an output
+ * @act_bytes: of one element of the arrays below
+ * @x: [rows, d] the residual stream
+ * @h: [rows, d] a norm of it, or what is to be added to it
+ * @qkv: [rows, heads + 2 kv]
+ * @attn: [rows, heads]
+ * @gate_up: [RUNNER_FF_ROWS, gate_up_stride()]
+ * @act: [RUNNER_FF_ROWS, ff]
+ * @logits: [RUNNER_LOGIT_ROWS, n_vocab]
+ */
 struct runner {
 	const struct model *model;
 	const struct kv_backend *backend;
 	struct kv_stream *stream;
 	struct kv_pool *pool;
 	struct plan_caps caps;
-	struct sampler sampler;
-	/* If set, called several times a layer: whoever watches the worker learns that it
-	 * gets on. */
 	void (*progress)(void *ctx);
 	void *progress_ctx;
+	uint32_t *rows;
 
-	uint32_t *rows;    /* [caps.outputs] */
-	float *logits_row; /* [n_vocab], host */
-
+	uint32_t act_bytes;
 	size_t scratch_bytes;
 	void *scratch KV_DEV;
-	float *x KV_DEV;                    /* [rows, d] the residual stream */
-	float *h KV_DEV;                    /* [rows, d] a norm of it */
-	float *qkv KV_DEV;                  /* [rows, heads + 2 kv] */
-	float *attn KV_DEV;                 /* [rows, heads] */
-	float *gate_up KV_DEV;              /* [RUNNER_FF_ROWS, gate_up_stride()] */
-	float *act KV_DEV;                  /* [RUNNER_FF_ROWS, ff] */
-	float *logits KV_DEV;               /* [RUNNER_LOGIT_ROWS, n_vocab] */
-	struct kv_logits_stat *stat KV_DEV; /* [RUNNER_LOGIT_ROWS] */
+	void *x KV_DEV;
+	void *h KV_DEV;
+	void *qkv KV_DEV;
+	void *attn KV_DEV;
+	void *gate_up KV_DEV;
+	void *act KV_DEV;
+	void *logits KV_DEV;
 };
 
 /**

@@ -39,22 +39,6 @@
 
 #include "kernels/batch.h"
 
-/**
- * struct sample_params - how a token is drawn from the logits of one row
- * @temperature: 0 is greedy (largest logit, lowest id on a tie); else > 0 and finite
- * @top_p: nucleus, in (0, 1]; 1 keeps all
- * @min_p: floor relative to the likeliest token, in [0, 1]; 0 keeps all
- * @top_k: how many of the likeliest tokens stay; 0 keeps all
- * @seed: seed of the stateless generator; the draw depends on (seed, position) alone
- */
-struct sample_params {
-	float temperature;
-	float top_p;
-	float min_p;
-	uint32_t top_k;
-	uint64_t seed;
-};
-
 enum plan_output_kind {
 	PLAN_SAMPLE, /* draw a token by `sample`; result: the token and its logprob */
 	PLAN_SCORE,  /* result: `target` itself and its logprob under the row's logits */
@@ -97,7 +81,7 @@ struct plan_output {
 	uint8_t kind;
 	uint8_t reserved[3];
 	int32_t target;
-	struct sample_params sample;
+	struct kv_sample_params sample;
 	struct plan_dist dist;
 	uint64_t position;
 };

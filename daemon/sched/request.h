@@ -85,7 +85,7 @@ struct request_desc {
 	const int32_t *tokens;
 	uint32_t n_tokens;
 	uint32_t max_tokens;
-	struct sample_params sample;
+	struct kv_sample_params sample;
 	struct plan_dist dist;
 	uint32_t dist_first;
 	uint32_t uid;
@@ -147,7 +147,7 @@ struct request {
 	uint64_t arrived_ns;
 	uint64_t started_ns;
 	uint64_t planned;
-	struct sample_params sample;
+	struct kv_sample_params sample;
 	struct plan_dist dist;
 	uint32_t dist_first;
 

@@ -53,7 +53,7 @@ static void describe_generate(const struct kvd_gen_params *params, uint32_t inde
 	desc->priority = params->priority;
 	if (params->timeout_ms)
 		desc->deadline_ns = now_ns + params->timeout_ms * UINT64_C(1000000);
-	desc->sample = (struct sample_params){
+	desc->sample = (struct kv_sample_params){
 		.temperature = params->temperature,
 		.top_p = params->top_p > 0 ? params->top_p : 1.0f,
 		.min_p = params->min_p,

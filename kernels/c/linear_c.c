@@ -105,11 +105,8 @@ static void store_row(const struct kv_gemm *g, uint32_t m, const float *f)
 {
 	float *y = g->y + (size_t)m * g->ldy;
 
-	for (uint32_t c = 0; c < g->n_cols; c++) {
-		float v = g->bias ? f[c] + g->bias[c] : f[c];
-
-		y[c] = g->accumulate ? y[c] + v : v;
-	}
+	for (uint32_t c = 0; c < g->n_cols; c++)
+		y[c] = g->bias ? f[c] + g->bias[c] : f[c];
 }
 
 /* Out of line, where gcc sees a loop and takes PMADDWD for it; inlined it unrolls instead. */

@@ -178,7 +178,7 @@ static void walk_finish(const struct attn_job *job, const struct attn_set *set,
 	uint32_t hd = l->head_dim;
 
 	for (uint32_t i = 0; i < set->n; i++) {
-		float *out = job->args->out + set->row[i] * job->args->ldo +
+		float *out = (float *)job->args->out + set->row[i] * job->args->ldo +
 			     (size_t)set->head[i] * hd;
 		float r = 1.0f / all->sum[i];
 

@@ -23,7 +23,7 @@ static const float *query(const struct attn_job *job, uint32_t row, uint32_t hea
 {
 	uint32_t hd = job->pool->layout.head_dim;
 
-	return job->args->q + row * job->args->ldq + (size_t)head * hd;
+	return (const float *)job->args->q + row * job->args->ldq + (size_t)head * hd;
 }
 
 void attn_query_rows(void *arg, uint32_t row0, uint32_t n_rows)

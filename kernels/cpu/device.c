@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
 /* Stepped when an op's definition in ops.h differs from that of the last release, since
@@ -49,27 +50,43 @@ static uint32_t usable_cpus(void)
 	return n < 1 ? 1 : n > KV_MAX_THREADS ? KV_MAX_THREADS : (uint32_t)n;
 }
 
-static int cpu_open(const struct kv_options *options, struct kv_device **ret_dev)
+static int refuse(char *error, size_t size, int code, const char *text)
 {
+	snprintf(error, size, "%s: %s", text, strerror(-code));
+	return code;
+}
+
+static int cpu_open(const struct kv_options *options, char *error, size_t error_size,
+		    struct kv_device **ret_dev)
+{
+	struct kv_cpu_options cpu =
+		options->cpu ? *options->cpu : (struct kv_cpu_options){0};
 	struct kv_device *dev;
-	uint32_t n_threads, spin_us = options->spin_us ? options->spin_us : 50;
+	char text[64];
 	int r;
 
-	if (options->cpu_mask & ~(uint32_t)KV_CPU_ALL)
-		return -EINVAL;
+	if (options->device)
+		return refuse(error, error_size, -ENODEV, "the CPU is device 0");
+	if (cpu.cpu_mask & ~(uint32_t)KV_CPU_ALL)
+		return refuse(error, error_size, -EINVAL, "no such instruction set");
 	dev = calloc(1, sizeof(*dev));
 	if (!dev)
-		return -ENOMEM;
+		return refuse(error, error_size, -ENOMEM, "no memory for a device");
 	memory_arena_init(&dev->weights);
-	dev->features = kv_cpu_features_masked(options->cpu_mask);
+	dev->features = kv_cpu_features_masked(cpu.cpu_mask);
 	kv_cpu_ops_init(&dev->ops, dev->features);
 	snprintf(dev->variant, sizeof(dev->variant), "cpu-%d", ARITHMETIC_VERSION);
 
-	n_threads = options->n_threads ? options->n_threads : usable_cpus();
-	r = threads_new(n_threads, spin_us, options->affinity, &dev->threads);
+	if (!cpu.n_threads)
+		cpu.n_threads = usable_cpus();
+	if (!cpu.spin_us)
+		cpu.spin_us = 50;
+	r = threads_new(cpu.n_threads, cpu.spin_us, cpu.affinity, &dev->threads);
 	if (r < 0) {
 		free(dev);
-		return r;
+		snprintf(text, sizeof(text), "cannot start %u compute threads",
+			 cpu.n_threads);
+		return refuse(error, error_size, r, text);
 	}
 	*ret_dev = dev;
 	return 0;
@@ -92,8 +109,32 @@ static void cpu_get_props(const struct kv_device *dev, struct kv_props *ret_prop
 		.variant = dev->variant,
 		.n_threads = threads_count(dev->threads),
 		.max_rows = KV_MAX_OP_ROWS,
+		.act_bytes = sizeof(float),
+		.formats = (1u << KV_FORMAT_N) - 1,
 		.host_memory = true,
 	};
+}
+
+/* The kernel's own estimate of what can be had without swapping. */
+static int cpu_mem_info(const struct kv_device *dev, uint64_t *ret_free,
+			uint64_t *ret_total)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long total = 0, available = 0;
+	char line[128];
+
+	if (!f)
+		return -errno;
+	while (fgets(line, sizeof(line), f)) {
+		(void)sscanf(line, "MemTotal: %llu kB", &total);
+		(void)sscanf(line, "MemAvailable: %llu kB", &available);
+	}
+	fclose(f);
+	if (!total)
+		return -ENOTSUP;
+	*ret_free = (uint64_t)available << 10;
+	*ret_total = (uint64_t)total << 10;
+	return 0;
 }
 
 static int cpu_stream_open(struct kv_device *dev, struct kv_stream **ret_st)
@@ -125,6 +166,7 @@ static void cpu_stream_close(struct kv_stream *st)
 	scratch_release(&st->partials);
 	scratch_release(&st->queries);
 	scratch_release(&st->query_codes);
+	scratch_release(&st->heaps);
 	free(st);
 }
 
@@ -266,7 +308,8 @@ static int cpu_table_new(struct kv_device *dev, const struct kv_weight_part *par
 	bool filled;
 	void *rows;
 
-	if (row_bytes < 0 || part->n == 0 || part->n > KV_MAX_ROWS)
+	if (row_bytes < 0 || part->n == 0 || part->n > KV_MAX_ROWS || part->row_stride ||
+	    part->col0)
 		return -EINVAL;
 	if (__builtin_mul_overflow((size_t)row_bytes, (size_t)part->n, &size))
 		return -ENOMEM;
@@ -311,6 +354,8 @@ static const struct kv_backend cpu_backend = {
 	.open = cpu_open,
 	.close = cpu_close,
 	.get_props = cpu_get_props,
+	.mem_info = cpu_mem_info,
+	.comm_open = cpu_comm_open,
 	.stream_open = cpu_stream_open,
 	.stream_close = cpu_stream_close,
 	.stream_sync = cpu_stream_sync,
@@ -340,7 +385,8 @@ static const struct kv_backend cpu_backend = {
 	.attention = cpu_attention,
 	.silu_mul = cpu_silu_mul,
 	.gather_rows = cpu_gather_rows,
-	.logits_stat = cpu_logits_stat,
+	.sample = cpu_sample,
+	.top = cpu_top,
 };
 
 const struct kv_backend *kv_backend_cpu(void)

@@ -7,6 +7,7 @@
 #ifndef KVD_KERNELS_CPU_DEVICE_H
 #define KVD_KERNELS_CPU_DEVICE_H
 
+#include "kernels/backend.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
@@ -106,7 +107,8 @@ struct kv_stream {
 	struct attn_plan plan;
 	struct kv_own own;
 	struct scratch act_codes, act_sums, gemm, partials;
-	struct scratch queries, query_codes; /* of the layer at work                */
+	struct scratch queries, query_codes; /* of the layer at work */
+	struct scratch heaps; /* of sample() and top(): [n_vocab] ids each */
 };
 
 /* At least size bytes in s, content not kept, 64-byte aligned. Return: 0 or -ENOMEM. */
@@ -155,6 +157,7 @@ uint16_t *own_planes(const struct kv_stream *st, const struct kv_pool *pool,
 bool own_ready(const struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
 
 /* Ops with their own files; see backend.h. */
+int cpu_comm_open(struct kv_device *const *devs, uint32_t n, struct kv_comm **ret_comms);
 int cpu_linear(struct kv_stream *st, const struct kv_linear *args);
 int cpu_attention(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 		  const struct kv_attention *args);
@@ -164,15 +167,15 @@ void cpu_rope_free(struct kv_rope *rope);
 int cpu_rope_kv_write(struct kv_stream *st, struct kv_rope *rope, struct kv_pool *pool,
 		      uint32_t layer, const struct kv_qkv *args);
 int cpu_batch_load(struct kv_stream *st, const struct kv_batch *batch);
-int cpu_embed(struct kv_stream *st, const struct kv_table *table, float *y, size_t ldy);
-int cpu_rms_norm(struct kv_stream *st, const float *x, size_t ldx, const float *w,
-		 float eps, float *y, size_t ldy, uint32_t m, uint32_t d);
-int cpu_silu_mul(struct kv_stream *st, const float *x, size_t ldx, float *y, size_t ldy,
+int cpu_embed(struct kv_stream *st, const struct kv_table *table, void *y, size_t ldy);
+int cpu_rms_norm(struct kv_stream *st, const struct kv_norm *args);
+int cpu_silu_mul(struct kv_stream *st, const void *x, size_t ldx, void *y, size_t ldy,
 		 uint32_t m, uint32_t d);
-int cpu_gather_rows(struct kv_stream *st, const float *x, size_t ldx,
-		    const uint32_t *rows, float *y, size_t ldy, uint32_t m, uint32_t d);
-int cpu_logits_stat(struct kv_stream *st, const float *logits, size_t ld,
-		    const uint32_t *targets, struct kv_logits_stat *stat, uint32_t m,
-		    uint32_t n);
+int cpu_gather_rows(struct kv_stream *st, const void *x, size_t ldx, const uint32_t *rows,
+		    void *y, size_t ldy, uint32_t m, uint32_t d);
+int cpu_sample(struct kv_stream *st, const void *logits, size_t ld, uint32_t n,
+	       const struct kv_sample *rows, struct kv_token *tokens, uint32_t m);
+int cpu_top(struct kv_stream *st, const void *logits, size_t ld, uint32_t n,
+	    const struct kv_top *rows, uint32_t n_rows);
 
 #endif

@@ -35,7 +35,7 @@ static void act_rows(void *arg, uint32_t row0, uint32_t n_rows)
 	kv_act_fn *act = job->many ? ops->act_many : ops->act;
 
 	for (uint32_t i = row0; i < row0 + n_rows; i++)
-		act(job->args->x + i * job->args->ldx, &job->act, i);
+		act((const float *)job->args->x + i * job->args->ldx, &job->act, i);
 }
 
 static void panel_run(const struct linear_job *job, uint32_t p, uint32_t m0, uint32_t m1,
@@ -62,10 +62,9 @@ static void panel_run(const struct linear_job *job, uint32_t p, uint32_t m0, uin
 		.act = &job->act,
 		.x = a->x,
 		.ldx = a->ldx,
-		.y = a->y + col,
+		.y = (float *)a->y + col,
 		.ldy = a->ldy,
 		.bias = a->bias ? a->bias + col : NULL,
-		.accumulate = a->accumulate,
 		.scratch = scratch,
 	};
 	if (job->many && seg->form < KV_FORM_N_INT)

@@ -7,8 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "kernels/clock.h"
 
 /* Since Linux 6.1 and 5.14. */
 #ifndef MADV_COLLAPSE
@@ -38,14 +39,6 @@ struct memory_chunk {
 	uint32_t n_refs;
 	bool filled;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 static size_t round_huge(size_t size)
 {
@@ -271,7 +264,7 @@ static bool chunk_ready(struct memory_arena *arena, struct memory_chunk *chunk,
 
 		if (len > STEP)
 			len = STEP;
-		if (now_ns() > arena->deadline_ns ||
+		if (kv_now_ns() > arena->deadline_ns ||
 		    !collapse(chunk->mem + chunk->ready, len))
 			return false;
 		chunk->ready += len;
@@ -292,7 +285,7 @@ void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool fil
 		.fd = fd,
 		.next = off,
 		.size = (uint64_t)st.st_size,
-		.deadline_ns = now_ns() + COLLAPSE_NS,
+		.deadline_ns = kv_now_ns() + COLLAPSE_NS,
 		.filled = filled,
 		.whole = true,
 	};

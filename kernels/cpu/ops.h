@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/backend.h"
+#include "kernels/format.h"
+#include "kernels/rope.h"
 
 /* --- linear ------------------------------------------------------------------------- */
 
@@ -98,7 +99,7 @@ typedef void kv_act_fn(const float *x, const struct kv_act *act, uint32_t row);
  *                 _HALF does the first line for each 16 elements
  *   f = f * act.scale
  * Float forms: f = 0, then f = fma(x[i], w[i], f) for i = 0 .. k - 1.
- * Then f = f + bias where there is one, and y = f, or y = y + f to accumulate.
+ * Then f = f + bias where there is one, and y = f.
  */
 struct kv_gemm {
 	const uint8_t *panel; /* 64-byte aligned                                       */
@@ -112,8 +113,7 @@ struct kv_gemm {
 	float *y; /* column 0 of this panel, row 0                         */
 	size_t ldy;
 	const float *bias; /* for column 0 of this panel, or NULL                   */
-	bool accumulate;
-	uint8_t *scratch; /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned   */
+	uint8_t *scratch;  /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned   */
 };
 
 /* Room for one panel's codes as 16-bit integers and three float parameters a group, and for
@@ -266,8 +266,20 @@ typedef void kv_rms_norm_fn(const float *x, const float *w, float eps, float *y,
 /* y = (gate / (1 + exp(-gate))) * up */
 typedef void kv_silu_mul_fn(const float *gate, const float *up, float *y, uint32_t d);
 
+/**
+ * struct kv_logits_stat - what is known of one row of logits
+ * @max: a NaN never being it
+ * @lse: log(sum(exp(logit)))
+ * @argmax: lowest index among equals
+ */
+struct kv_logits_stat {
+	float max;
+	float lse;
+	uint32_t argmax;
+};
+
 /* max, argmax; lse = max + log(sum), sum of exp(x - max) in 16 lanes and tree as above,
- * log in double. target is left to the caller. */
+ * log in double. */
 typedef void kv_logits_fn(const float *x, uint32_t n, struct kv_logits_stat *ret);
 
 /*

@@ -94,7 +94,7 @@ static void rope_rows(void *arg, uint32_t row0, uint32_t n_rows)
 		uint32_t pos = e->pos0 + (i - e->row0);
 		const float *cs =
 			(float *)job->rope->cs.mem + (size_t)i * job->rope->rope_dims;
-		float *row = a->qkv + i * a->ld;
+		float *row = (float *)a->qkv + i * a->ld;
 
 		for (uint32_t h = 0; h < a->n_heads; h++)
 			ops->rope(row + a->q_off + h * l->head_dim, cs,

@@ -93,14 +93,13 @@ int batch_check_blocks(struct kv_stream *st, const struct kv_pool *pool)
 
 struct rows_args {
 	struct kv_device *dev;
-	const float *x, *w;
+	const float *x;
 	float *y;
 	size_t ldx, ldy;
 	uint32_t n;
-	float eps;
+	const struct kv_norm *norm;
 	const uint32_t *index;
 	const struct kv_table *table;
-	struct kv_logits_stat *stat;
 };
 
 static void embed_rows(void *arg, uint32_t row0, uint32_t n_rows)
@@ -115,7 +114,7 @@ static void embed_rows(void *arg, uint32_t row0, uint32_t n_rows)
 				  a->y + i * a->ldy);
 }
 
-int cpu_embed(struct kv_stream *st, const struct kv_table *table, float *y, size_t ldy)
+int cpu_embed(struct kv_stream *st, const struct kv_table *table, void *y, size_t ldy)
 {
 	const struct kv_batch *b = &st->batch;
 	struct rows_args a = {
@@ -137,29 +136,27 @@ int cpu_embed(struct kv_stream *st, const struct kv_table *table, float *y, size
 static void rms_norm_rows(void *arg, uint32_t row0, uint32_t n_rows)
 {
 	const struct rows_args *a = arg;
+	const struct kv_norm *norm = a->norm;
 
-	for (uint32_t i = row0; i < row0 + n_rows; i++)
-		a->dev->ops.rms_norm(a->x + i * a->ldx, a->w, a->eps, a->y + i * a->ldy,
-				     a->n);
+	for (uint32_t i = row0; i < row0 + n_rows; i++) {
+		const float *add = norm->add;
+		float *x = (float *)norm->x + i * norm->ldx;
+
+		for (uint32_t j = 0; add && j < norm->d; j++)
+			x[j] += add[i * norm->ldadd + j];
+		a->dev->ops.rms_norm(x, norm->w, norm->eps,
+				     (float *)norm->y + i * norm->ldy, norm->d);
+	}
 }
 
-int cpu_rms_norm(struct kv_stream *st, const float *x, size_t ldx, const float *w,
-		 float eps, float *y, size_t ldy, uint32_t m, uint32_t d)
+int cpu_rms_norm(struct kv_stream *st, const struct kv_norm *args)
 {
-	struct rows_args a = {
-		.dev = st->dev,
-		.x = x,
-		.ldx = ldx,
-		.w = w,
-		.eps = eps,
-		.y = y,
-		.ldy = ldy,
-		.n = d,
-	};
+	struct rows_args a = {.dev = st->dev, .norm = args};
 
-	if (d == 0 || ldx < d || ldy < d || m > KV_MAX_OP_ROWS)
+	if (args->d == 0 || args->ldx < args->d || args->ldy < args->d ||
+	    (args->add && args->ldadd < args->d) || args->m > KV_MAX_OP_ROWS)
 		return -EINVAL;
-	rows_run(st->dev, rms_norm_rows, &a, m, d / 4);
+	rows_run(st->dev, rms_norm_rows, &a, args->m, args->d / 4);
 	return 0;
 }
 
@@ -174,7 +171,7 @@ static void silu_mul_rows(void *arg, uint32_t row0, uint32_t n_rows)
 	}
 }
 
-int cpu_silu_mul(struct kv_stream *st, const float *x, size_t ldx, float *y, size_t ldy,
+int cpu_silu_mul(struct kv_stream *st, const void *x, size_t ldx, void *y, size_t ldy,
 		 uint32_t m, uint32_t d)
 {
 	struct rows_args a = {
@@ -201,8 +198,8 @@ static void gather_rows(void *arg, uint32_t row0, uint32_t n_rows)
 		       a->n * sizeof(float));
 }
 
-int cpu_gather_rows(struct kv_stream *st, const float *x, size_t ldx,
-		    const uint32_t *rows, float *y, size_t ldy, uint32_t m, uint32_t d)
+int cpu_gather_rows(struct kv_stream *st, const void *x, size_t ldx, const uint32_t *rows,
+		    void *y, size_t ldy, uint32_t m, uint32_t d)
 {
 	struct rows_args a = {
 		.x = x,
@@ -216,39 +213,5 @@ int cpu_gather_rows(struct kv_stream *st, const float *x, size_t ldx,
 	if (d == 0 || ldx < d || ldy < d || m > KV_MAX_OP_ROWS)
 		return -EINVAL;
 	rows_run(st->dev, gather_rows, &a, m, d / 8);
-	return 0;
-}
-
-static void logits_rows(void *arg, uint32_t row0, uint32_t n_rows)
-{
-	const struct rows_args *a = arg;
-
-	for (uint32_t i = row0; i < row0 + n_rows; i++) {
-		const float *x = a->x + i * a->ldx;
-
-		a->dev->ops.logits(x, a->n, &a->stat[i]);
-		a->stat[i].target = a->index ? x[a->index[i]] : 0;
-	}
-}
-
-int cpu_logits_stat(struct kv_stream *st, const float *logits, size_t ld,
-		    const uint32_t *targets, struct kv_logits_stat *stat, uint32_t m,
-		    uint32_t n)
-{
-	struct rows_args a = {
-		.dev = st->dev,
-		.x = logits,
-		.ldx = ld,
-		.index = targets,
-		.stat = stat,
-		.n = n,
-	};
-
-	if (n == 0 || ld < n || m > KV_MAX_OP_ROWS)
-		return -EINVAL;
-	for (uint32_t i = 0; targets && i < m; i++)
-		if (targets[i] >= n)
-			return -EINVAL;
-	rows_run(st->dev, logits_rows, &a, m, n);
 	return 0;
 }

@@ -2,15 +2,15 @@
 #include "kernels/cpu/threads.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "kernels/clock.h"
+#include "kernels/cpu/futex.h"
 
 /*
  * Claims. The claim word holds (units of the loop << 32 | next unit). A claim is a fetch-add
@@ -55,33 +55,6 @@ struct threads {
 	} starts[KV_MAX_THREADS];
 };
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
-{
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word, int n)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
-static void cpu_pause(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ __volatile__("isb" ::: "memory");
-#endif
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static bool has_unit(uint64_t claim)
 {
 	return (uint32_t)claim < (uint32_t)(claim >> 32);
@@ -125,7 +98,7 @@ static bool step_aside(struct threads *t)
 /* Spin until there is a unit to claim. Return: false when the time is up, or should be. */
 static bool spin_for_unit(struct threads *t)
 {
-	uint64_t end = now_ns() + t->spin_ns;
+	uint64_t end = kv_now_ns() + t->spin_ns;
 
 	do {
 		if (t->step_aside && !step_aside(t))
@@ -137,7 +110,7 @@ static bool spin_for_unit(struct threads *t)
 				return true;
 			cpu_pause();
 		}
-	} while (now_ns() < end);
+	} while (kv_now_ns() < end);
 	return false;
 }
 
@@ -260,8 +233,8 @@ static void wait_done(struct threads *t, uint32_t n_units)
 			cpu_pause();
 		}
 		if (end == 0)
-			end = now_ns() + t->spin_ns;
-		if (now_ns() < end)
+			end = kv_now_ns() + t->spin_ns;
+		if (kv_now_ns() < end)
 			continue;
 		atomic_store(&t->caller_sleeps, 1);
 		done = atomic_load(&t->n_done);

@@ -15,8 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cpu_backend.h"
+
 enum {
-	KV_MAX_THREADS = 256,
+	KV_MAX_THREADS = KV_CPU_MAX_THREADS,
 	KV_MAX_UNITS = (1 << 24) - 2 * KV_MAX_THREADS, /* of one threads_run() */
 };
 

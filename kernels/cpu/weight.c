@@ -139,7 +139,7 @@ static void pack_float_row(const struct form_info *f, const struct kv_weight_par
 struct pack_job {
 	const struct weight_segment *seg;
 	const struct kv_weight_part *part;
-	size_t row_bytes;
+	size_t row_stride, skip; /* bytes of a row of the file, and in front of col0 */
 };
 
 static void pack_panel(void *arg, uint32_t unit, uint32_t thread)
@@ -151,7 +151,8 @@ static void pack_panel(void *arg, uint32_t unit, uint32_t thread)
 	uint32_t end = (unit + 1) * KV_PANEL;
 
 	for (uint32_t r = unit * KV_PANEL; r < end && r < part->n; r++) {
-		const uint8_t *src = (const uint8_t *)part->data + r * job->row_bytes;
+		const uint8_t *src =
+			(const uint8_t *)part->data + r * job->row_stride + job->skip;
 
 		if (f->elem_bytes)
 			pack_float_row(f, part, src, panel, r % KV_PANEL);
@@ -169,10 +170,14 @@ static int segment_pack(struct threads *threads, struct memory_arena *arena,
 	struct pack_job job = {
 		.seg = seg,
 		.part = part,
-		.row_bytes = (size_t)kv_wtype_row_bytes(part->type, part->k),
+		.row_stride = part->row_stride,
 	};
 	bool filled = false;
 
+	if (!job.row_stride)
+		job.row_stride = (size_t)kv_wtype_row_bytes(part->type, part->k);
+	if (part->col0)
+		job.skip = (size_t)kv_wtype_row_bytes(part->type, part->col0);
 	seg->form = f->form;
 	seg->zero_shift = f->zero_shift;
 	seg->n = part->n;
@@ -198,6 +203,17 @@ static int segment_pack(struct threads *threads, struct memory_arena *arena,
 	return 0;
 }
 
+/* Whole groups of each row, which end before the next row begins. */
+static bool columns_fit(const struct kv_weight_part *part)
+{
+	uint64_t end = (uint64_t)part->col0 + part->k;
+	int64_t bytes = kv_wtype_row_bytes(part->type, end);
+
+	if (kv_wtype_row_bytes(part->type, part->k) < 0 || bytes < 0)
+		return false;
+	return part->row_stride ? (size_t)bytes <= part->row_stride : part->col0 == 0;
+}
+
 int weight_pack(struct threads *threads, struct memory_arena *arena,
 		const struct kv_weight_part *parts, uint32_t n_parts,
 		struct kv_weight **ret_w)
@@ -210,7 +226,7 @@ int weight_pack(struct threads *threads, struct memory_arena *arena,
 		if (parts[i].k != parts[0].k || parts[i].n == 0 ||
 		    parts[i].n > KV_MAX_ROWS)
 			return -EINVAL;
-		if (kv_wtype_row_bytes(parts[i].type, parts[i].k) < 0)
+		if (!columns_fit(&parts[i]))
 			return -EINVAL;
 	}
 	w = calloc(1, sizeof(*w));

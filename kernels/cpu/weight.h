@@ -6,6 +6,7 @@
 #ifndef KVD_KERNELS_CPU_WEIGHT_H
 #define KVD_KERNELS_CPU_WEIGHT_H
 
+#include "kernels/backend.h"
 #include "kernels/cpu/ops.h"
 
 struct memory_arena;

@@ -50,8 +50,6 @@ INLINE void row_store(const struct kv_gemm *g, uint32_t m, int v, __m256 f)
 		return;
 	if (g->bias)
 		f = _mm256_add_ps(f, _mm256_maskload_ps(g->bias + 8 * v, mask));
-	if (g->accumulate)
-		f = _mm256_add_ps(_mm256_maskload_ps(y, mask), f);
 	_mm256_maskstore_ps(y, mask, f);
 }
 

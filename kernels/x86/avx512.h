@@ -47,8 +47,6 @@ INLINE void row_store(const struct kv_gemm *g, uint32_t m, int v, __m512 f)
 
 	if (g->bias)
 		f = _mm512_add_ps(f, _mm512_maskz_loadu_ps(mask, g->bias + 16 * v));
-	if (g->accumulate)
-		f = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), f);
 	_mm512_mask_storeu_ps(y, mask, f);
 }
 

@@ -19,6 +19,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
 enum {
@@ -124,12 +125,13 @@ static void pool_fill(struct bench *b, int f, uint32_t n)
 
 static void bench_open(struct bench *b, uint32_t n_threads)
 {
-	struct kv_options opt = {.n_threads = n_threads, .spin_us = 100};
+	struct kv_cpu_options cpu = {.n_threads = n_threads, .spin_us = 100};
+	struct kv_options opt = {.cpu = &cpu};
 	struct kv_rope_params rp = {KV_ROPE_NORMAL, HD, 10000, 1, NULL};
 	uint32_t n_blocks = b->max_context / BT;
 
 	b->be = kv_backend_cpu();
-	must("open", b->be->open(&opt, &b->dev));
+	must("open", b->be->open(&opt, NULL, 0, &b->dev));
 	must("stream_open", b->be->stream_open(b->dev, &b->st));
 	must("rope_new", b->be->rope_new(b->dev, &rp, &b->rope));
 	must("threads", threads_new(n_threads, 100, false, &b->readers));

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
 enum {
@@ -37,7 +37,6 @@ struct model {
 	struct kv_rope *rope;
 	struct kv_weight *qkv[LAYERS], *o[LAYERS], *up[LAYERS], *down[LAYERS], *head;
 	float *x, *h, *q, *att, *gu, *act, *logits, *norm;
-	struct kv_logits_stat *stat;
 	uint32_t blocks[MAX_CTX / BT], tokens[MAX_M];
 };
 
@@ -100,13 +99,14 @@ static struct kv_weight *weight(struct model *m, enum kv_wtype type, uint32_t n,
 
 static void model_open(struct model *m, uint32_t features, uint32_t n_threads)
 {
-	struct kv_options opt = {
+	struct kv_cpu_options cpu = {
 		.n_threads = n_threads, .cpu_mask = features, .spin_us = 100};
+	struct kv_options opt = {.cpu = &cpu};
 	struct kv_rope_params rp = {KV_ROPE_NORMAL, HD, 10000, 1, NULL};
 	struct kv_layout layout;
 
 	m->be = kv_backend_cpu();
-	must("open", m->be->open(&opt, &m->dev));
+	must("open", m->be->open(&opt, NULL, 0, &m->dev));
 	must("stream_open", m->be->stream_open(m->dev, &m->st));
 	must("layout", kv_layout_init(&layout, 0, 0, LAYERS, KV_HEADS, HD, BT));
 	must("pool", m->be->pool_open(m->dev, &layout, MAX_CTX / BT, 0, -1, 0, &m->pool));
@@ -126,7 +126,6 @@ static void model_open(struct model *m, uint32_t features, uint32_t n_threads)
 	m->act = zalloc(m, (size_t)MAX_M * FF * 4);
 	m->logits = zalloc(m, (size_t)16 * VOCAB * 4);
 	m->norm = zalloc(m, D * 4);
-	m->stat = zalloc(m, 16 * sizeof(*m->stat));
 	for (int i = 0; i < D; i++)
 		m->norm[i] = 1;
 	for (int i = 0; i < MAX_CTX / BT; i++)
@@ -158,7 +157,6 @@ static void model_close(struct model *m)
 	m->be->mem_free(m->dev, m->act, (size_t)MAX_M * FF * 4);
 	m->be->mem_free(m->dev, m->logits, (size_t)16 * VOCAB * 4);
 	m->be->mem_free(m->dev, m->norm, D * 4);
-	m->be->mem_free(m->dev, m->stat, 16 * sizeof(*m->stat));
 	m->be->rope_free(m->rope);
 	m->be->pool_close(m->pool);
 	m->be->stream_close(m->st);
@@ -176,15 +174,9 @@ static void load_batch(struct model *m, uint32_t pos0, uint32_t n_rows,
 }
 
 static void linear(struct model *m, struct kv_weight *w, const float *x, size_t ldx,
-		   float *y, size_t ldy, uint32_t rows, bool acc)
+		   float *y, size_t ldy, uint32_t rows)
 {
-	struct kv_linear a = {.w = w,
-			      .x = x,
-			      .y = y,
-			      .m = rows,
-			      .ldx = ldx,
-			      .ldy = ldy,
-			      .accumulate = acc};
+	struct kv_linear a = {.w = w, .x = x, .y = y, .m = rows, .ldx = ldx, .ldy = ldy};
 
 	must("linear", m->be->linear(m->st, &a));
 }
@@ -203,6 +195,35 @@ static void rope(struct model *m, uint32_t layer)
 	must("rope", m->be->rope_kv_write(m->st, m->rope, m->pool, layer, &q));
 }
 
+static void norm(struct model *m, float *x, const float *add, uint32_t rows)
+{
+	struct kv_norm a = {.x = x,
+			    .add = add,
+			    .y = m->h,
+			    .w = m->norm,
+			    .ldx = D,
+			    .ldadd = D,
+			    .ldy = D,
+			    .eps = 1e-5f,
+			    .m = rows,
+			    .d = D};
+
+	must("rms_norm", m->be->rms_norm(m->st, &a));
+}
+
+/* Greedy with temperature 0. */
+static void sample(struct model *m, uint32_t rows, float temperature)
+{
+	struct kv_sample want[16];
+	struct kv_token tokens[16];
+
+	for (uint32_t i = 0; i < rows; i++)
+		want[i] = (struct kv_sample){.target = -1,
+					     .params = {temperature, 0.95f, 0, 40, i},
+					     .position = i};
+	must("sample", m->be->sample(m->st, m->logits, VOCAB, VOCAB, want, tokens, rows));
+}
+
 /* One step of the whole model: n_rows rows from pos0, logits of the last one. */
 static void step(struct model *m, uint32_t pos0, uint32_t n_rows)
 {
@@ -210,21 +231,20 @@ static void step(struct model *m, uint32_t pos0, uint32_t n_rows)
 	struct kv_batch_entry e;
 
 	load_batch(m, pos0, n_rows, &e);
+	norm(m, m->x, NULL, n_rows);
 	for (uint32_t i = 0; i < LAYERS; i++) {
-		be->rms_norm(m->st, m->x, D, m->norm, 1e-5f, m->h, D, n_rows, D);
-		linear(m, m->qkv[i], m->h, D, m->q, QKV, n_rows, false);
+		linear(m, m->qkv[i], m->h, D, m->q, QKV, n_rows);
 		rope(m, i);
 		attention(m, i);
-		linear(m, m->o[i], m->att, D, m->x, D, n_rows, true);
-		be->rms_norm(m->st, m->x, D, m->norm, 1e-5f, m->h, D, n_rows, D);
-		linear(m, m->up[i], m->h, D, m->gu, 2 * FF, n_rows, false);
+		linear(m, m->o[i], m->att, D, m->h, D, n_rows);
+		norm(m, m->x, m->h, n_rows);
+		linear(m, m->up[i], m->h, D, m->gu, 2 * FF, n_rows);
 		be->silu_mul(m->st, m->gu, 2 * FF, m->act, FF, n_rows, FF);
-		linear(m, m->down[i], m->act, FF, m->x, D, n_rows, true);
+		linear(m, m->down[i], m->act, FF, m->h, D, n_rows);
+		norm(m, m->x, m->h, n_rows);
 	}
-	be->rms_norm(m->st, m->x + (size_t)(n_rows - 1) * D, D, m->norm, 1e-5f, m->h, D,
-		     1, D);
-	linear(m, m->head, m->h, D, m->logits, VOCAB, 1, false);
-	be->logits_stat(m->st, m->logits, VOCAB, NULL, m->stat, 1, VOCAB);
+	linear(m, m->head, m->h + (size_t)(n_rows - 1) * D, D, m->logits, VOCAB, 1);
+	sample(m, 1, 0);
 }
 
 /* --- measuring ---------------------------------------------------------------------- */
@@ -289,7 +309,7 @@ static void bench_linear(struct model *m, const char *bundle, int rounds)
 
 			BEST(ns, LAYERS,
 			     linear(m, shapes[s].w[i], x, shapes[s].k, y, shapes[s].n,
-				    ms[k], false));
+				    ms[k]));
 			snprintf(what, sizeof(what), "%s m %u", shapes[s].name, ms[k]);
 			report(bundle, what, ns, size * 20 / 32, 2 * size * ms[k]);
 		}
@@ -297,7 +317,7 @@ static void bench_linear(struct model *m, const char *bundle, int rounds)
 	for (uint32_t rows = 1; rows <= 16; rows *= 16) {
 		double size = (double)VOCAB * D;
 
-		BEST(ns, 1, linear(m, m->head, m->h, D, m->logits, VOCAB, rows, false));
+		BEST(ns, 1, linear(m, m->head, m->h, D, m->logits, VOCAB, rows));
 		snprintf(what, sizeof(what), "head 49152x576 m %u", rows);
 		report(bundle, what, ns, size * 34 / 32, 2 * size * rows);
 	}
@@ -312,9 +332,7 @@ static void bench_rows(struct model *m, const char *bundle, int rounds)
 	for (uint32_t rows = 1; rows <= 512; rows *= 512) {
 		char what[64];
 
-		BEST(ns, 20,
-		     be->rms_norm(m->st, m->x, D, m->norm, 1e-5f, m->h, D, rows, D);
-		     (void)i);
+		BEST(ns, 20, norm(m, m->x, NULL, rows); (void)i);
 		snprintf(what, sizeof(what), "rms_norm m %u", rows);
 		report(bundle, what, ns, 8.0 * D * rows, 0);
 		BEST(ns, 20, be->silu_mul(m->st, m->gu, 2 * FF, m->act, FF, rows, FF);
@@ -326,9 +344,16 @@ static void bench_rows(struct model *m, const char *bundle, int rounds)
 		snprintf(what, sizeof(what), "rope_kv_write m %u", rows);
 		report(bundle, what, ns, 4.0 * QKV * rows, 0);
 	}
-	BEST(ns, 20, be->logits_stat(m->st, m->logits, VOCAB, NULL, m->stat, 1, VOCAB);
-	     (void)i);
-	report(bundle, "logits_stat 49152", ns, 4.0 * VOCAB, 0);
+	for (uint32_t rows = 1; rows <= 16; rows *= 16) {
+		for (int hot = 0; hot <= 1; hot++) {
+			char what[64];
+
+			BEST(ns, 20, sample(m, rows, (float)hot); (void)i);
+			snprintf(what, sizeof(what), "sample%s 49152 m %u",
+				 hot ? " top_k 40" : " greedy", rows);
+			report(bundle, what, ns, 4.0 * VOCAB * rows, 0);
+		}
+	}
 }
 
 static void bench_attention(struct model *m, const char *bundle, int rounds)

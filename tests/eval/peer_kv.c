@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
 #include "tests/eval/kl.h"

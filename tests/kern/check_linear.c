@@ -159,7 +159,7 @@ struct gemm_case {
 	enum kv_wtype type;
 	uint32_t n, k, m;
 	enum ck_pattern pattern;
-	bool bias, accumulate, extreme;
+	bool bias, extreme;
 	bool one_sign; /* activations are near the largest one, and of its sign */
 };
 
@@ -187,7 +187,6 @@ static void run_gemm(kv_gemm_fn *const gemm[], const struct kv_weight *w,
 				.y = y + p * KV_PANEL,
 				.ldy = ldy,
 				.bias = c->bias ? bias + p * KV_PANEL : NULL,
-				.accumulate = c->accumulate,
 				.scratch = scratch,
 			};
 			gemm[seg->form](&g);
@@ -228,10 +227,9 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 	struct kv_weight *w;
 	enum kv_form form;
 
-	ck_context("%s n %u k %u m %u pattern %d%s%s%s%s", kv_wtype_name(c->type), c->n,
+	ck_context("%s n %u k %u m %u pattern %d%s%s%s", kv_wtype_name(c->type), c->n,
 		   c->k, c->m, c->pattern, c->bias ? " bias" : "",
-		   c->accumulate ? " acc" : "", c->extreme ? " extreme" : "",
-		   c->one_sign ? " one sign" : "");
+		   c->extreme ? " extreme" : "", c->one_sign ? " one sign" : "");
 	random_rows(c->type, c->n, c->k, data, c->extreme);
 	ck_fill(x, (size_t)c->m * c->k, c->pattern);
 	for (size_t i = 0; c->one_sign && i < (size_t)c->m * c->k; i++)
@@ -285,8 +283,6 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 				wsum = 0;
 			if (c->bias)
 				sum += bias[n];
-			if (c->accumulate)
-				sum += start[m * ldy + n];
 			ck_near("y", want[m * ldy + n], sum,
 				1e-5 + 1e-5 * size + 0.51 * wsum * top / KV_ACT_MAX,
 				1e-5);
@@ -317,7 +313,6 @@ void check_linear(const struct ck *ck)
 					.m = ms[i],
 					.pattern = p,
 					.bias = ck_below(2),
-					.accumulate = ck_below(2),
 					.extreme = ck_below(4) == 0,
 					.one_sign = ck_below(6) == 0,
 				};

@@ -208,7 +208,8 @@ static const struct {
 	{"linear", check_linear},   {"quant", check_quant},
 	{"codes", check_codes},     {"attention", check_attention},
 	{"rows", check_rows},       {"threads", check_threads},
-	{"backend", check_backend}, {"sharing", check_sharing},
+	{"backend", check_backend}, {"outputs", check_outputs},
+	{"ranks", check_ranks},     {"sharing", check_sharing},
 	{"formats", check_formats},
 };
 

@@ -94,6 +94,8 @@ void check_formats(const struct ck *ck);
 void check_rows(const struct ck *ck);
 void check_threads(const struct ck *ck);
 void check_backend(const struct ck *ck);
+void check_outputs(const struct ck *ck);
+void check_ranks(const struct ck *ck);
 void check_sharing(const struct ck *ck);
 
 #endif

@@ -7,7 +7,8 @@
 bool world_open(struct world *w, const struct ck *ck, const struct shape *s,
 		uint32_t n_threads, int fd)
 {
-	struct kv_options opt = {.n_threads = n_threads, .cpu_mask = ck->features};
+	struct kv_cpu_options cpu = {.n_threads = n_threads, .cpu_mask = ck->features};
+	struct kv_options opt = {.cpu = &cpu};
 	struct kv_rope_params rp = {
 		.mode = s->mode,
 		.rope_dims = s->rope_dims,
@@ -16,7 +17,8 @@ bool world_open(struct world *w, const struct ck *ck, const struct shape *s,
 	};
 
 	w->be = kv_backend_cpu();
-	if (w->be->open(&opt, &w->dev) < 0 || w->be->stream_open(w->dev, &w->st) < 0)
+	if (w->be->open(&opt, NULL, 0, &w->dev) < 0 ||
+	    w->be->stream_open(w->dev, &w->st) < 0)
 		return false;
 	if (kv_layout_init(&w->layout, s->k, s->v, LAYERS, s->n_kv, s->hd, s->bt) < 0)
 		return false;

@@ -6,6 +6,7 @@
 #ifndef KVD_TESTS_KERN_WORLD_H
 #define KVD_TESTS_KERN_WORLD_H
 
+#include "kernels/cpu_backend.h"
 #include "tests/kern/checkkern.h"
 
 enum { MAX_SEQS = 3, LAYERS = 2, LAYER = 1, N_BLOCKS = 256, N_TAILS = 70 };

@@ -77,8 +77,8 @@ KEYS = dict(rows())
 
 # Tasks: the compute threads; loop, worker, pages, encoder and the hash of a model's file;
 # --reload and the probe of the sandbox.
-threads = number("kernels/cpu/threads.h", r"KV_MAX_THREADS = (\d+)")
-same("compute threads", ("kernels/cpu/threads.h", threads),
+threads = number("kernels/cpu_backend.h", r"KV_CPU_MAX_THREADS = (\d+)")
+same("compute threads", ("kernels/cpu_backend.h", threads),
      ("daemon/config.h", number("daemon/config.h", r"define CONFIG_MAX_THREADS (\d+)")),
      (CONF, number(CONF, r"Threads that compute, at most (\d+)")),
      (UNIT, number(UNIT, r"compute threads, of which there can be (\d+)")))

@@ -21,7 +21,7 @@ uint32_t rnd(struct sim *sim, uint32_t n)
 	return (uint32_t)((sim->rng >> 20) % n);
 }
 
-static int32_t sample(uint64_t state, const struct sample_params *p, uint64_t position)
+static int32_t sample(uint64_t state, const struct kv_sample_params *p, uint64_t position)
 {
 	return (int32_t)(mix(state ^ mix(p->seed + position)) % N_VOCAB);
 }

@@ -9,24 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/model/sampler.h"
+#include "kernels/cpu/sample.h"
 #include "tests/unit/suite.h"
 
 #define N 512
 
-static struct sampler sampler;
+static uint32_t heap[N];
 static float logits[N];
 static const float *sorted_by;
-
-static void setup(void)
-{
-	ck_assert_int_eq(sampler_init(&sampler, N), 0);
-}
-
-static void teardown(void)
-{
-	sampler_deinit(&sampler);
-}
 
 static float max_of(const float *v)
 {
@@ -41,7 +31,7 @@ static float max_of(const float *v)
 static int32_t draw(float temperature, float top_p, float min_p, uint32_t top_k,
 		    uint64_t seed, uint64_t position)
 {
-	struct sample_params params = {
+	struct kv_sample_params params = {
 		.temperature = temperature,
 		.top_p = top_p,
 		.min_p = min_p,
@@ -49,7 +39,7 @@ static int32_t draw(float temperature, float top_p, float min_p, uint32_t top_k,
 		.seed = seed,
 	};
 
-	return sampler_draw(&sampler, logits, max_of(logits), &params, position);
+	return sample_draw(logits, N, max_of(logits), &params, position, heap);
 }
 
 static int by_logit(const void *a, const void *b)
@@ -61,7 +51,7 @@ static int by_logit(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* What sampler.h says, step by step. Return: how many stay; ids and weights of those. */
+/* What sample.h says, step by step. Return: how many stay; ids and weights of those. */
 static uint32_t survivors(float temperature, float top_p, float min_p, uint32_t top_k,
 			  uint32_t *ids, double *weights)
 {
@@ -105,10 +95,10 @@ static void fill(unsigned seed, float spread)
  */
 START_TEST(uniform_is_the_published_function)
 {
-	ck_assert(sampler_uniform(0, 0) == 0x1.4e0dba5e9a32fp-1);
-	ck_assert(sampler_uniform(1, 0) == 0x1.7906ac21d0e58p-2);
-	ck_assert(sampler_uniform(0, 1) == 0x1.169fb51912560p-5);
-	ck_assert(sampler_uniform(UINT64_MAX, 123456789) == 0x1.e2032af94832fp-1);
+	ck_assert(sample_uniform(0, 0) == 0x1.4e0dba5e9a32fp-1);
+	ck_assert(sample_uniform(1, 0) == 0x1.7906ac21d0e58p-2);
+	ck_assert(sample_uniform(0, 1) == 0x1.169fb51912560p-5);
+	ck_assert(sample_uniform(UINT64_MAX, 123456789) == 0x1.e2032af94832fp-1);
 }
 END_TEST
 
@@ -137,7 +127,7 @@ START_TEST(draws_are_where_the_sum_says)
 		for (uint32_t i = 0; i < n; i++)
 			sum += weights[i];
 		for (uint64_t at = 0; at < 300; at++) {
-			double u = sampler_uniform(c, at), before = 0.0;
+			double u = sample_uniform(c, at), before = 0.0;
 			int32_t got = draw(cases[c].temperature, cases[c].top_p,
 					   cases[c].min_p, cases[c].top_k, c, at);
 			bool all = !cases[c].top_k && cases[c].top_p >= 1.0f &&
@@ -242,7 +232,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("sampler");
 
-	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, uniform_is_the_published_function);
 	tcase_add_test(tc, draws_are_where_the_sum_says);
 	tcase_add_test(tc, one_candidate_is_greedy);

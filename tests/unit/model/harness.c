@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu_backend.h"
+
 void die(const char *fmt, ...)
 {
 	va_list ap;
@@ -29,13 +31,16 @@ void harness_init_known(struct harness *h, const struct gguf *gguf,
 			uint32_t n_seqs, uint32_t max_len, uint32_t max_rows)
 {
 	const struct kv_backend *be = kv_backend_cpu();
-	struct kv_options options = {.cpu_mask = cpu_mask, .n_threads = n_threads};
+	struct kv_cpu_options cpu = {.cpu_mask = cpu_mask, .n_threads = n_threads};
+	struct kv_options options = {.cpu = &cpu};
 	struct load_error err;
 	struct plan_caps caps;
 
 	memset(h, 0, sizeof(*h));
-	if (be->open(&options, &h->dev))
-		die("cannot open the device");
+	char error[128];
+
+	if (be->open(&options, error, sizeof(error), &h->dev))
+		die("%s", error);
 	be->get_props(h->dev, &h->props);
 	if (model_load(&h->model, gguf, be, h->dev, fingerprint, &err))
 		die("%s", err.text);
@@ -112,7 +117,8 @@ static void add_output(struct harness *h, struct plan_output output)
 	h->plan.outputs[h->plan.n_outputs++] = output;
 }
 
-void harness_sample(struct harness *h, uint32_t row, const struct sample_params *sample)
+void harness_sample(struct harness *h, uint32_t row,
+		    const struct kv_sample_params *sample)
 {
 	struct plan_output output = {.row = row, .kind = PLAN_SAMPLE, .target = -1};
 

@@ -46,7 +46,8 @@ void harness_begin(struct harness *h);
 uint32_t harness_rows(struct harness *h, uint32_t seq, const int32_t *tokens,
 		      uint32_t pos0, uint32_t n);
 /* Wants something of a row of the entry added last. sample NULL: greedy. */
-void harness_sample(struct harness *h, uint32_t row, const struct sample_params *sample);
+void harness_sample(struct harness *h, uint32_t row,
+		    const struct kv_sample_params *sample);
 void harness_score(struct harness *h, uint32_t row, int32_t target);
 /* Runs the plan. Return: its outputs. */
 const struct plan_output_result *harness_run(struct harness *h);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/model/finite.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/wtype.h"
 #include "tests/unit/model/harness.h"
 #include "tests/unit/model/tiny-model.h"
@@ -58,13 +59,14 @@ static void set_u32(struct image *im, const char *key, uint32_t value)
 static void refuse(struct image im, int code, const char *text)
 {
 	const struct kv_backend *be = kv_backend_cpu();
-	struct kv_options options = {.n_threads = 1};
+	struct kv_cpu_options cpu = {.n_threads = 1};
+	struct kv_options options = {.cpu = &cpu};
 	struct load_error err = {""};
 	struct kv_device *dev;
 	struct model model;
 	struct gguf *gguf;
 
-	ck_assert_int_eq(be->open(&options, &dev), 0);
+	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
 	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, &err), code);
 	ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 #include "tests/unit/model/harness.h"
 #include "tests/unit/model/tiny-model.h"
@@ -139,10 +140,10 @@ END_TEST
 START_TEST(draws_do_not_depend_on_the_batch)
 {
 	struct image im = tiny_model(GGUF_TENSOR_Q4_1, 0, 5);
-	struct sample_params params = {
+	struct kv_sample_params params = {
 		.temperature = 1.0f, .top_p = 0.95f, .top_k = 40, .seed = 1234};
 	struct plan_output_result alone, crowd;
-	struct sample_params others = params;
+	struct kv_sample_params others = params;
 	int32_t tokens[20];
 	struct harness h;
 
@@ -243,7 +244,7 @@ START_TEST(one_row_without_numbers)
 	alone[1] = harness_run(&h)[0];
 
 	for (int hot = 0; hot < 2; hot++) {
-		struct sample_params params = {
+		struct kv_sample_params params = {
 			.temperature = (float)hot, .top_p = 0.9f, .seed = 1};
 
 		harness_begin(&h);
@@ -285,14 +286,15 @@ START_TEST(a_known_fingerprint_is_not_made_again)
 {
 	struct image im = tiny_model(GGUF_TENSOR_Q4_0, 1, 5);
 	const struct kv_backend *be = kv_backend_cpu();
-	struct kv_options options = {.n_threads = 1};
+	struct kv_cpu_options cpu = {.n_threads = 1};
+	struct kv_options options = {.cpu = &cpu};
 	const uint8_t known[32] = {9, 8, 7};
 	struct load_error err = {""};
 	struct kv_device *dev;
 	struct model model;
 	struct gguf *gguf;
 
-	ck_assert_int_eq(be->open(&options, &dev), 0);
+	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
 	ck_assert_int_eq(model_load(&model, gguf, be, dev, known, &err), 0);
 	ck_assert_mem_eq(model.fingerprint, known, 32);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "daemon/model/sampler.h"
+#include "kernels/cpu/sample.h"
 #include "tests/unit/suite.h"
 
 #define N_VOCAB 8
@@ -15,19 +15,17 @@
 /* Probabilities at temperature 1 are 2^-1 .. 2^-7 and 2^-7, not in order of id. */
 static const int powers[N_VOCAB] = {3, 1, 7, 2, 5, 4, 7, 6};
 
-static void check_shares(struct sample_params params, const double *want)
+static void check_shares(struct kv_sample_params params, const double *want)
 {
 	float logits[N_VOCAB], max;
 	unsigned counts[N_VOCAB] = {0};
-	struct sampler sampler;
+	uint32_t heap[N_VOCAB];
 
 	for (int i = 0; i < N_VOCAB; i++)
 		logits[i] = 3.0f - (float)powers[i] * logf(2.0f);
 	max = logits[1];
-	ck_assert_int_eq(sampler_init(&sampler, N_VOCAB), 0);
 	for (uint64_t pos = 0; pos < N_DRAWS; pos++)
-		counts[sampler_draw(&sampler, logits, max, &params, pos)]++;
-	sampler_deinit(&sampler);
+		counts[sample_draw(logits, N_VOCAB, max, &params, pos, heap)]++;
 	for (int i = 0; i < N_VOCAB; i++) {
 		double sigma = sqrt(N_DRAWS * want[i] * (1 - want[i]));
 
@@ -37,14 +35,14 @@ static void check_shares(struct sample_params params, const double *want)
 	}
 }
 
-static struct sample_params params(float temperature, uint32_t top_k, float top_p,
-				   float min_p)
+static struct kv_sample_params params(float temperature, uint32_t top_k, float top_p,
+				      float min_p)
 {
-	return (struct sample_params){.temperature = temperature,
-				      .top_k = top_k,
-				      .top_p = top_p,
-				      .min_p = min_p,
-				      .seed = 42};
+	return (struct kv_sample_params){.temperature = temperature,
+					 .top_k = top_k,
+					 .top_p = top_p,
+					 .min_p = min_p,
+					 .seed = 42};
 }
 
 START_TEST(shares)
@@ -80,16 +78,14 @@ END_TEST
 START_TEST(ties_go_to_the_lower_id)
 {
 	float logits[N_VOCAB] = {1, 2, 2, 2, 1, 2, 0, 0};
-	struct sample_params p = params(1, 2, 1, 0);
-	struct sampler sampler;
+	struct kv_sample_params p = params(1, 2, 1, 0);
+	uint32_t heap[N_VOCAB];
 
-	ck_assert_int_eq(sampler_init(&sampler, N_VOCAB), 0);
 	for (uint64_t pos = 0; pos < 1000; pos++) {
-		int32_t id = sampler_draw(&sampler, logits, 2, &p, pos);
+		int32_t id = sample_draw(logits, N_VOCAB, 2, &p, pos, heap);
 
 		ck_assert(id == 1 || id == 2);
 	}
-	sampler_deinit(&sampler);
 }
 END_TEST
 
@@ -98,13 +94,13 @@ START_TEST(uniform_by_seed_and_position)
 	double sum = 0, cross = 0;
 
 	for (uint64_t i = 0; i < 10000; i++) {
-		double a = sampler_uniform(i % 100, i / 100);
+		double a = sample_uniform(i % 100, i / 100);
 
 		ck_assert(a >= 0 && a < 1);
-		ck_assert(a == sampler_uniform(i % 100, i / 100));
+		ck_assert(a == sample_uniform(i % 100, i / 100));
 		sum += a;
-		cross += (a - 0.5) * (sampler_uniform(i % 100 + 1, i / 100) - 0.5);
-		ck_assert(a != sampler_uniform(i % 100, i / 100 + 1));
+		cross += (a - 0.5) * (sample_uniform(i % 100 + 1, i / 100) - 0.5);
+		ck_assert(a != sample_uniform(i % 100, i / 100 + 1));
 	}
 	/* mean of 10,000: sigma 0.0029; covariance of neighbours: sigma 0.0008 */
 	ck_assert(fabs(sum / 10000 - 0.5) < 0.012);
@@ -115,17 +111,16 @@ END_TEST
 START_TEST(top_is_the_head_of_a_sort)
 {
 	enum { N = 300 };
-	struct sampler sampler;
+	uint32_t heap[N];
 	float logits[N];
 	uint32_t ids[N];
 
-	ck_assert_int_eq(sampler_init(&sampler, N), 0);
 	for (int i = 0; i < N; i++)
 		logits[i] = (float)((i * 37) % 50);
 	for (uint32_t n = 1; n <= N; n += 23) {
 		bool taken[N] = {false};
 
-		sampler_top(&sampler, logits, n, ids);
+		sample_top(logits, N, heap, n, ids);
 		for (uint32_t k = 0; k < n; k++) {
 			uint32_t best = N;
 
@@ -136,7 +131,6 @@ START_TEST(top_is_the_head_of_a_sort)
 			taken[best] = true;
 		}
 	}
-	sampler_deinit(&sampler);
 }
 END_TEST
 

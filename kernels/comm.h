@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sums and copies among the ranks of a model that is spread over several devices.
+ *
+ * Each rank has one end, made by comm_open() of its backend together with the others and used
+ * by its own worker, on its own stream. All ranks call the same operations in the same order
+ * with the same sizes; each waits for the others. Relies on nothing but the backend's streams.
+ *
+ * Bits. A sum is taken element by element, in the order of ranks, so that it is the same on
+ * every rank and depends neither on who comes first nor on the elements beside it.
+ *
+ * Failure. A rank that cannot go on calls abort(): what the others wait in, and all that they
+ * call later, returns -ECANCELED. Once all ranks have stopped, reset() by one of them makes the
+ * ends usable again.
+ */
+#ifndef KVD_KERNELS_COMM_H
+#define KVD_KERNELS_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KV_MAX_RANKS = 16 };
+
+struct kv_comm;
+struct kv_stream;
+
+/**
+ * struct kv_comm_ops - arrays are device addresses, n counts activations (props.act_bytes)
+ * @all_reduce: x[n] becomes the sum of all ranks' x
+ * @all_gather: dst[n_ranks][n] becomes src of each rank, in the order of ranks
+ * @broadcast: x[n] becomes that of rank @root
+ * @abort: see above; any thread
+ * @reset: while no rank is inside of an operation
+ * @close: of one end; the others stay usable until theirs
+ *
+ * Return of the first three: 0; -ECANCELED; or a failure of the device.
+ */
+struct kv_comm_ops {
+	int (*all_reduce)(struct kv_comm *comm, struct kv_stream *st, void *x, size_t n);
+	int (*all_gather)(struct kv_comm *comm, struct kv_stream *st, const void *src,
+			  void *dst, size_t n);
+	int (*broadcast)(struct kv_comm *comm, struct kv_stream *st, void *x, size_t n,
+			 uint32_t root);
+	void (*abort)(struct kv_comm *comm);
+	void (*reset)(struct kv_comm *comm);
+	void (*close)(struct kv_comm *comm);
+};
+
+/* The head of what a backend keeps for an end. */
+struct kv_comm {
+	const struct kv_comm_ops *ops;
+	uint32_t rank, n_ranks;
+};
+
+#endif
