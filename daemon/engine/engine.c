@@ -290,7 +290,7 @@ int engine_init(struct engine *engine, const struct engine_setup *setup, char *e
 	};
 	if (!*engine->config->model.path) {
 		if (engine->fdstore) {
-			engine_keep_discard(engine->fdstore);
+			engine_keep_discard(engine->fdstore, "no model is configured");
 			weights_keep_discard(engine->fdstore);
 		}
 		return 0;

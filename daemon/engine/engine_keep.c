@@ -213,14 +213,14 @@ void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
 		"no room in the FD store");
 }
 
-void engine_keep_discard(struct fdstore *store)
+void engine_keep_discard(struct fdstore *store, const char *why)
 {
 	int pool = fdstore_take(store, FDSTORE_POOL),
 	    image = fdstore_take(store, FDSTORE_IMAGE);
 
 	if (pool < 0 && image < 0)
 		return;
-	log_cold("no model is configured", 0);
+	log_cold(why, 0);
 	close_fd(&pool);
 	close_fd(&image);
 	(void)fdstore_remove(store, FDSTORE_POOL);

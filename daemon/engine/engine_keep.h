@@ -86,8 +86,8 @@ bool engine_keep_recall(const struct engine_keep *keep, const struct image_file 
 void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
 		      const struct image_file *file);
 
-/* Nothing of what came back can be of use: there is no model. */
-void engine_keep_discard(struct fdstore *store);
+/* Nothing of what came back can be of use; @why goes into the log. */
+void engine_keep_discard(struct fdstore *store, const char *why);
 
 /**
  * engine_keep_restore() - take over what the image says

@@ -108,6 +108,13 @@ static int choose_blocks(const struct engine *engine, struct engine_model *m, ch
 	if (r)
 		return r;
 	engine_layout_name(&m->layout, m->format_name, sizeof(m->format_name));
+	if (!(m->device.props.formats >> m->layout.k_format &
+	      m->device.props.formats >> m->layout.v_format & 1)) {
+		snprintf(error, size,
+			 "[cache] kv_cache_dtype: the device \"%s\" has no pools in %s",
+			 m->device.name, m->format_name);
+		return -ENOTSUP;
+	}
 	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
 	if (n_blocks < 1 || n_blocks > INT32_MAX) {
 		snprintf(error, size,
@@ -144,6 +151,24 @@ static struct prefix_model identify(const struct engine_model *m, char *rope_tex
 	return identity;
 }
 
+/* What was asked for, with what there is. */
+static int fail_pool(struct engine_model *m, int code, char *error, size_t size)
+{
+	uint64_t available = 0, total = 0;
+
+	(void)m->device.backend->mem_info(m->device.dev, &available, &total);
+	snprintf(error, size,
+		 "cannot get the memory of [cache] kv_cache_memory%s: %s; of %llu MiB of "
+		 "the device \"%s\" %llu are free, %zu are wanted",
+		 m->n_tails ? ", and of one open block for each of [scheduler] "
+			      "max_num_seqs"
+			    : "",
+		 strerror(-code), (unsigned long long)total >> 20, m->device.name,
+		 (unsigned long long)available >> 20,
+		 (pool_bytes(m) + tail_bytes(m)) >> 20);
+	return code;
+}
+
 /* The cache, the memory of its blocks, and what a former daemon left in it. */
 static int open_cache(struct engine *engine, struct engine_model *m, char *error,
 		      size_t size)
@@ -167,12 +192,7 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 	r = m->device.backend->pool_open(m->device.dev, &m->layout, m->n_blocks,
 					 m->n_tails, engine->keep.pool_fd, 0, &m->pool);
 	if (r)
-		return fail(error, size, r,
-			    m->n_tails ? "cannot get the memory of [cache] "
-					 "kv_cache_memory, and of one open block for "
-					 "each of [scheduler] max_num_seqs"
-				       : "cannot get the memory of [cache] "
-					 "kv_cache_memory");
+		return fail_pool(m, r, error, size);
 	r = engine_keep_restore(&engine->keep, &engine->cache, &image,
 				m->device.backend->pool_base(m->pool));
 	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
@@ -300,21 +320,36 @@ static bool stamp_file(const struct gguf *gguf, struct image_file *ret)
 	return true;
 }
 
+/*
+ * Where the pool and the packed weights outlive the process; NULL: nowhere. They do as memory
+ * files, so the device has to compute in the host's memory. What came back from a daemon with
+ * another device is of no use then.
+ */
+static struct fdstore *open_store(struct engine *engine, const struct engine_model *m)
+{
+	if (m->device.props.host_memory || !engine->fdstore)
+		return engine->fdstore;
+	engine_keep_discard(engine->fdstore, "this device keeps no blocks");
+	weights_keep_discard(engine->fdstore);
+	return NULL;
+}
+
 /* The weights, if possible those that a former daemon packed. */
 static int open_weights(struct engine *engine, struct engine_model *m,
 			const struct gguf *gguf, struct weights_keep *weights,
 			char *error, size_t size)
 {
+	struct fdstore *store = open_store(engine, m);
 	struct load_error why = {""};
 	uint8_t fingerprint[32];
 	bool known, keep;
 	int r;
 
-	engine_keep_take(&engine->keep, engine->fdstore);
+	engine_keep_take(&engine->keep, store);
 	m->file_known = stamp_file(gguf, &m->file);
 	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
 	keep = m->file_known && engine->config->cpu.huge_pages != CONFIG_HUGE_PAGES_NEVER;
-	weights_keep_begin(weights, engine->fdstore, m->device.backend, m->device.dev,
+	weights_keep_begin(weights, store, m->device.backend, m->device.dev,
 			   keep ? &m->file : NULL, known ? fingerprint : NULL);
 	r = model_load(&m->model, gguf, m->device.backend, m->device.dev,
 		       known ? fingerprint : NULL, &why);

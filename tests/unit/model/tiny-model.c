@@ -139,8 +139,9 @@ struct image tiny_model_with(uint32_t type, int tied, uint64_t seed,
 	uint64_t state = seed * 2 + 1;
 	float eps = (float)EPS;
 
-	image_header(&im, 3, n, 8 + n_keys);
+	image_header(&im, 3, n, 9 + n_keys);
 	image_kv_str(&im, "general.architecture", "llama");
+	image_kv_str(&im, "tokenizer.ggml.model", "none");
 	image_kv_u32(&im, "llama.block_count", TINY_LAYERS);
 	image_kv_u32(&im, "llama.context_length", TINY_CONTEXT);
 	image_kv_u32(&im, "llama.embedding_length", TINY_EMBD);
