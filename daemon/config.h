@@ -63,7 +63,7 @@ struct config_quota {
 	uint64_t max_arena; /* bytes, of all rings */
 };
 
-/* KV_MAX_THREADS, which the unit's TasksMax= has to have room for. */
+/* KV_CPU_MAX_THREADS, which the unit's TasksMax= has to have room for. */
 #define CONFIG_MAX_THREADS 256
 #define CONFIG_MAX_DOMAINS 32
 #define CONFIG_DOMAIN_NAME 40

@@ -14,6 +14,9 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
+_Static_assert(CONFIG_MAX_THREADS == KV_CPU_MAX_THREADS,
+	       "what passes the check also starts");
+
 static int fail(char *error, size_t size, int code, const char *text)
 {
 	snprintf(error, size, "%s: %s", text, strerror(-code));

@@ -10,6 +10,7 @@
 #include <check.h>
 
 #include "daemon/config_file.h"
+#include "kernels/cpu_backend.h"
 #include "kernels/format.h"
 #include "tests/unit/daemon/config_text.h"
 #include "tests/unit/suite.h"
@@ -318,6 +319,17 @@ static char *printed(void)
 }
 
 /* A semicolon begins a comment after a blank; a value that begins with one is quoted. */
+/* What passes --check-config is not refused at the start. */
+START_TEST(threads_are_as_many_as_the_cpu_backend_takes)
+{
+	ck_assert_int_eq(load("[cpu]\nthreads = 256\n"), 0);
+	ck_assert_uint_eq(config.cpu.threads, KV_CPU_MAX_THREADS);
+	ck_assert_int_eq(load("[cpu]\nthreads = 257\n"), 1);
+	ck_assert_str_eq(got.text,
+			 "t.conf:2: [cpu] threads: 257 is out of range (0 to 256)\n");
+}
+END_TEST
+
 START_TEST(semicolons)
 {
 	char *text;
@@ -535,6 +547,7 @@ int main(void)
 	tcase_add_test(tcase, adopting_what_may_change);
 	tcase_add_test(tcase, values_that_do_not_fit_together);
 	tcase_add_test(tcase, the_last_domain_takes_all_its_keys);
+	tcase_add_test(tcase, threads_are_as_many_as_the_cpu_backend_takes);
 	tcase_add_test(tcase, semicolons);
 	tcase_add_test(tcase, kv_cache_dtype);
 	tcase_add_test(tcase, shipped_file_covers_the_table);
