@@ -193,7 +193,7 @@ static bool only_asks(const void *msg, uint16_t type)
 	case KVD_MSG_STATS:
 	case KVD_MSG_CLIENTS:
 	case KVD_MSG_CACHE_LIST:
-	case KVD_MSG_MONITOR:
+	case KVD_MSG_EVENTS:
 		return true;
 	case KVD_MSG_QUOTA:
 		memcpy(&quota, msg, sizeof(quota));
@@ -286,8 +286,8 @@ static bool is_fingerprint(const char *text)
 int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 		    struct kvd_flush_counts *ret_counts)
 {
-	struct kvd_msg_flush msg = {0};
-	struct kvd_msg_flush_reply reply;
+	struct kvd_msg_cache_flush msg = {0};
+	struct kvd_msg_cache_flush_reply reply;
 	int rc;
 
 	rc = client_check(c);
@@ -305,8 +305,8 @@ int kvc_cache_flush(struct kvc_client *c, const char *domain, const char *model,
 	if (model)
 		proto_set_string(msg.model, sizeof(msg.model), model);
 	/* a whole fingerprint is one digit too long; the others tell it */
-	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_FLUSH, KVD_MSG_FLUSH_REPLY,
-		      sizeof(reply), &reply, sizeof(reply));
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_CACHE_FLUSH,
+		      KVD_MSG_CACHE_FLUSH_REPLY, sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (ret_counts)
@@ -358,7 +358,7 @@ int kvc_clients(struct kvc_client *c, struct kvd_client_info *ret_clients, size_
 	return n;
 }
 
-int kvc_quotas(struct kvc_client *c, struct kvd_quota_info *ret_users, size_t cap)
+int kvc_quota_list(struct kvc_client *c, struct kvd_quota_info *ret_users, size_t cap)
 {
 	struct kvd_msg_quota msg = {0};
 
@@ -419,8 +419,8 @@ int kvc_cache_list(struct kvc_client *c, struct kvd_prefix_info *ret_prefixes, s
 int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint32_t flags,
 		       struct kvd_flush_counts *ret_counts)
 {
-	struct kvd_msg_prefix msg = {.action = action, .flags = flags, .id = id};
-	struct kvd_msg_prefix_reply reply;
+	struct kvd_msg_prefix_control msg = {.action = action, .flags = flags, .id = id};
+	struct kvd_msg_prefix_control_reply reply;
 	uint32_t known;
 	int rc;
 
@@ -436,8 +436,8 @@ int kvc_prefix_control(struct kvc_client *c, uint64_t id, uint32_t action, uint3
 	if (flags & ~known)
 		return kvc_fail(-EINVAL, "flags is 0x%x; action %u takes 0x%x", flags,
 				action, known);
-	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_PREFIX, KVD_MSG_PREFIX_REPLY,
-		      sizeof(reply), &reply, sizeof(reply));
+	rc = ctl_call(c, &msg, sizeof(msg), KVD_MSG_PREFIX_CONTROL,
+		      KVD_MSG_PREFIX_CONTROL_REPLY, sizeof(reply), &reply, sizeof(reply));
 	if (rc < 0)
 		return rc;
 	if (ret_counts)
@@ -457,11 +457,11 @@ int kvc_events(struct kvc_client *c, struct kvd_event *ret_events, size_t cap,
 	if (cap < KVD_EVENTS_PAGE)
 		return kvc_fail(-EINVAL, "cap is %zu; it must be >= %u", cap,
 				KVD_EVENTS_PAGE);
-	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_MONITOR, KVD_MSG_MONITOR_REPLY, 0,
+	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_EVENTS, KVD_MSG_EVENTS_REPLY, 0,
 		       NULL);
 	if (rc < 0)
 		return rc;
-	n = proto_parse_page(c->buf, (size_t)rc, KVD_MSG_MONITOR_REPLY, ret_events,
+	n = proto_parse_page(c->buf, (size_t)rc, KVD_MSG_EVENTS_REPLY, ret_events,
 			     sizeof(*ret_events), cap, ret_lost);
 	ctl_end(c);
 	if (n < 0)

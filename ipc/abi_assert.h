@@ -168,14 +168,14 @@ ABI_AT(kvd_client_info, requests_failed, 136);
 ABI_AT(kvd_client_info, arena, 152);
 ABI_AT(kvd_client_info, reserved, 160);
 
-ABI_SIZE(kvd_msg_flush, 152);
+ABI_SIZE(kvd_msg_cache_flush, 152);
 ABI_SIZE(kvd_flush_counts, 64);
-ABI_SIZE(kvd_msg_flush_reply, 80);
+ABI_SIZE(kvd_msg_cache_flush_reply, 80);
 
 ABI_SIZE(kvd_event, 176);
 ABI_AT(kvd_event, ttft_ns, 48);
 ABI_AT(kvd_event, name, 80);
-ABI_SIZE(kvd_msg_monitor_reply, 32);
+ABI_SIZE(kvd_msg_events_reply, 32);
 
 ABI_SIZE(kvd_msg_drain, 24);
 ABI_SIZE(kvd_msg_drain_reply, 40);

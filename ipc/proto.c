@@ -96,18 +96,18 @@ static size_t request_size(uint16_t type)
 	case KVD_MSG_RING_CLOSE:
 		return sizeof(struct kvd_msg_ring_close);
 	case KVD_MSG_STATS:
-	case KVD_MSG_MONITOR:
+	case KVD_MSG_EVENTS:
 		return sizeof(struct kvd_msg_hdr);
 	case KVD_MSG_CLIENTS:
 		return sizeof(struct kvd_msg_clients);
-	case KVD_MSG_FLUSH:
-		return sizeof(struct kvd_msg_flush);
+	case KVD_MSG_CACHE_FLUSH:
+		return sizeof(struct kvd_msg_cache_flush);
 	case KVD_MSG_QUOTA:
 		return sizeof(struct kvd_msg_quota);
 	case KVD_MSG_CACHE_LIST:
 		return sizeof(struct kvd_msg_cache_list);
-	case KVD_MSG_PREFIX:
-		return sizeof(struct kvd_msg_prefix);
+	case KVD_MSG_PREFIX_CONTROL:
+		return sizeof(struct kvd_msg_prefix_control);
 	case KVD_MSG_DRAIN:
 		return sizeof(struct kvd_msg_drain);
 	default:
@@ -116,7 +116,7 @@ static size_t request_size(uint16_t type)
 }
 
 /* Each action knows its flag. */
-static bool prefix_ok(const struct kvd_msg_prefix *prefix)
+static bool prefix_ok(const struct kvd_msg_prefix_control *prefix)
 {
 	switch (prefix->action) {
 	case KVD_PREFIX_PIN:
@@ -134,7 +134,7 @@ static bool prefix_ok(const struct kvd_msg_prefix *prefix)
 static int check_fields(const struct proto_request *req)
 {
 	const struct kvd_msg_hello *hello = &req->u.hello;
-	const struct kvd_msg_flush *flush = &req->u.flush;
+	const struct kvd_msg_cache_flush *flush = &req->u.flush;
 
 	switch (req->hdr.type) {
 	case KVD_MSG_HELLO:
@@ -158,9 +158,9 @@ static int check_fields(const struct proto_request *req)
 		return req->u.drain.action > KVD_DRAIN_OFF || req->u.drain.reserved
 			       ? -EINVAL
 			       : 0;
-	case KVD_MSG_PREFIX:
+	case KVD_MSG_PREFIX_CONTROL:
 		return prefix_ok(&req->u.prefix) ? 0 : -EINVAL;
-	case KVD_MSG_FLUSH:
+	case KVD_MSG_CACHE_FLUSH:
 		return flush->flags == 0 && flush->reserved == 0 &&
 				       string_ok(flush->domain, sizeof(flush->domain)) &&
 				       string_ok(flush->model, sizeof(flush->model))
@@ -237,7 +237,7 @@ static size_t entry_size_1(uint16_t type)
 		return KVD_QUOTA_INFO_SIZE_1;
 	case KVD_MSG_CACHE_LIST_REPLY:
 		return KVD_PREFIX_INFO_SIZE_1;
-	case KVD_MSG_MONITOR_REPLY:
+	case KVD_MSG_EVENTS_REPLY:
 		return KVD_EVENT_SIZE_1;
 	default:
 		return 0;

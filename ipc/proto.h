@@ -35,10 +35,10 @@ struct proto_request {
 		struct kvd_msg_ring_open ring_open;
 		struct kvd_msg_ring_close ring_close;
 		struct kvd_msg_clients clients;
-		struct kvd_msg_flush flush;
+		struct kvd_msg_cache_flush flush;
 		struct kvd_msg_quota quota;
 		struct kvd_msg_cache_list cache_list;
-		struct kvd_msg_prefix prefix;
+		struct kvd_msg_prefix_control prefix;
 		struct kvd_msg_drain drain;
 	} u;
 };
@@ -72,11 +72,11 @@ int proto_parse_reply(const void *buf, size_t len, uint16_t type, size_t min, vo
 bool proto_parse_notice(const void *buf, size_t len, struct kvd_msg_notice *ret);
 
 /**
- * proto_parse_page() - entries of a CLIENTS_, QUOTA_, CACHE_LIST_ or MONITOR_REPLY
+ * proto_parse_page() - entries of a CLIENTS_, QUOTA_, CACHE_LIST_ or EVENTS_REPLY
  * @type: which
  * @ret: [cap] entries of @size bytes as this side knows them; what an older daemon's lack
  *       is 0, what a newer one's have beyond is dropped
- * @ret_next: names the next page, 0 after the last; MONITOR: how many were lost
+ * @ret_next: names the next page, 0 after the last; EVENTS: how many were lost
  *
  * Return: entries of the page, perhaps more than @cap; KVD_E_PROTO.
  */

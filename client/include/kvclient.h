@@ -427,13 +427,13 @@ KVC_API int kvc_clients(struct kvc_client *client, struct kvd_client_info *ret_c
 			size_t cap);
 
 /**
- * kvc_quotas() - limits and use of each user; without KVD_FEATURE_ADMIN of oneself
+ * kvc_quota_list() - limits and use of each user; without KVD_FEATURE_ADMIN of oneself
  * @ret_users: [cap]
  *
  * Return: number of users, also when it is above @cap.
  */
-KVC_API int kvc_quotas(struct kvc_client *client, struct kvd_quota_info *ret_users,
-		       size_t cap);
+KVC_API int kvc_quota_list(struct kvc_client *client, struct kvd_quota_info *ret_users,
+			   size_t cap);
 
 /* Sets those limits of a user that @set names (KVD_QUOTA_*), until the daemon ends. */
 KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
@@ -472,7 +472,7 @@ KVC_API int kvc_prefix_lookup(struct kvc_client *client, const struct kvc_input 
 			      uint32_t flags, uint64_t *ret_id, uint32_t *ret_n_tokens);
 
 /**
- * kvc_prefix_control() - pin, unpin or flush one prefix; see struct kvd_msg_prefix
+ * kvc_prefix_control() - pin, unpin or flush one prefix; see struct kvd_msg_prefix_control
  * @id: from kvc_prefix_lookup() or kvc_cache_list()
  * @action: KVD_PREFIX_PIN, KVD_PREFIX_UNPIN, KVD_PREFIX_FLUSH
  * @flags: KVD_PREFIX_PUBLIC, KVD_PREFIX_TREE

@@ -14,7 +14,7 @@ static int clients(struct kvc_client *client, void *items, size_t cap)
 
 static int users(struct kvc_client *client, void *items, size_t cap)
 {
-	return kvc_quotas(client, items, cap);
+	return kvc_quota_list(client, items, cap);
 }
 
 static int prefixes(struct kvc_client *client, void *items, size_t cap)

@@ -296,13 +296,13 @@ void control_request(struct session *session, const struct proto_request *reques
 	case KVD_MSG_CLIENTS:
 		control_clients(session, request);
 		break;
-	case KVD_MSG_FLUSH:
+	case KVD_MSG_CACHE_FLUSH:
 		control_flush(session, request);
 		break;
 	case KVD_MSG_QUOTA:
 		control_quota(session, request);
 		break;
-	case KVD_MSG_PREFIX:
+	case KVD_MSG_PREFIX_CONTROL:
 		control_prefix(session, request);
 		break;
 	case KVD_MSG_CACHE_LIST:
@@ -311,7 +311,7 @@ void control_request(struct session *session, const struct proto_request *reques
 	case KVD_MSG_DRAIN:
 		control_drain(session, request);
 		break;
-	case KVD_MSG_MONITOR:
+	case KVD_MSG_EVENTS:
 		control_monitor(session, request);
 		break;
 	default:

@@ -102,9 +102,9 @@ static bool is_model(const struct engine *engine, const char *text)
 
 void control_flush(struct session *session, const struct proto_request *request)
 {
-	const struct kvd_msg_flush *ask = &request->u.flush;
+	const struct kvd_msg_cache_flush *ask = &request->u.flush;
 	struct engine *engine = session->sessions->engine;
-	struct kvd_msg_flush_reply msg = {0};
+	struct kvd_msg_cache_flush_reply msg = {0};
 	struct prefix_flush_result flushed;
 	uint32_t domain = session->user->domain;
 	bool all = session->admin && !ask->domain[0];
@@ -145,7 +145,8 @@ void control_flush(struct session *session, const struct proto_request *request)
 		  (unsigned long long)msg.counts.kept_pinned);
 	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
 						  .blocks = msg.counts.flushed_blocks});
-	proto_hdr_init(&msg.hdr, KVD_MSG_FLUSH_REPLY, sizeof(msg), request->hdr.tag, 0);
+	proto_hdr_init(&msg.hdr, KVD_MSG_CACHE_FLUSH_REPLY, sizeof(msg), request->hdr.tag,
+		       0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
@@ -165,7 +166,7 @@ static uint32_t max_pinned(const struct sessions *sessions)
 static int pin(struct session *session, const struct proto_request *request,
 	       uint64_t *ret_tokens)
 {
-	const struct kvd_msg_prefix *ask = &request->u.prefix;
+	const struct kvd_msg_prefix_control *ask = &request->u.prefix;
 	struct cache *cache = &session->sessions->engine->cache;
 	uint32_t max = max_pinned(session->sessions);
 	const char *why = NULL;
@@ -233,9 +234,9 @@ static void log_done(const struct session *session, uint32_t action, uint64_t to
 
 void control_prefix(struct session *session, const struct proto_request *request)
 {
-	const struct kvd_msg_prefix *ask = &request->u.prefix;
+	const struct kvd_msg_prefix_control *ask = &request->u.prefix;
 	struct engine *engine = session->sessions->engine;
-	struct kvd_msg_prefix_reply msg = {0};
+	struct kvd_msg_prefix_control_reply msg = {0};
 	bool flush = ask->action == KVD_PREFIX_FLUSH;
 	struct prefix_flush_result flushed;
 	struct cache_prefix_info prefix;
@@ -274,6 +275,7 @@ void control_prefix(struct session *session, const struct proto_request *request
 	}
 	engine_kick(engine);
 	log_done(session, ask->action, msg.tokens, &msg.counts);
-	proto_hdr_init(&msg.hdr, KVD_MSG_PREFIX_REPLY, sizeof(msg), request->hdr.tag, 0);
+	proto_hdr_init(&msg.hdr, KVD_MSG_PREFIX_CONTROL_REPLY, sizeof(msg),
+		       request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }

@@ -11,7 +11,7 @@
 
 /* Shaped as the reply, so that emptying it is sending it. */
 struct monitor_packet {
-	struct kvd_msg_monitor_reply head;
+	struct kvd_msg_events_reply head;
 	struct kvd_event events[KVD_EVENTS_PAGE];
 };
 
@@ -89,7 +89,7 @@ const void *monitor_reply(struct monitor *monitor, struct monitor_queue *queue,
 
 	queue_evictions(monitor);
 	*ret_len = sizeof(packet->head) + packet->head.n * sizeof(packet->events[0]);
-	proto_hdr_init(&packet->head.hdr, KVD_MSG_MONITOR_REPLY, *ret_len, tag, 0);
+	proto_hdr_init(&packet->head.hdr, KVD_MSG_EVENTS_REPLY, *ret_len, tag, 0);
 	return packet;
 }
 

@@ -32,7 +32,7 @@ void monitor_event(struct monitor *monitor, struct kvd_event event);
 int monitor_watch(struct monitor *monitor, struct monitor_queue **queue);
 
 /**
- * monitor_reply() - the answer to MONITOR with what is queued
+ * monitor_reply() - the answer to EVENTS with what is queued
  *
  * Return: the packet, until the next call for this queue, with its size in *ret_len.
  */

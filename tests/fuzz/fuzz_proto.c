@@ -48,7 +48,7 @@ static void requests(const uint8_t *data, size_t len)
 		check((req.hdr.type == KVD_MSG_HELLO) == !greeted);
 		if (req.hdr.type == KVD_MSG_HELLO)
 			check_name(req.u.hello.name, sizeof(req.u.hello.name));
-		if (req.hdr.type == KVD_MSG_FLUSH) {
+		if (req.hdr.type == KVD_MSG_CACHE_FLUSH) {
 			check_name(req.u.flush.domain, sizeof(req.u.flush.domain));
 			check_name(req.u.flush.model, sizeof(req.u.flush.model));
 		}

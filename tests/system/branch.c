@@ -240,7 +240,7 @@ static void refusals(const uint32_t *tokens, uint32_t n)
 static uint64_t charged(void)
 {
 	struct kvd_quota_info users[8];
-	int n = kvc_quotas(client, users, 8);
+	int n = kvc_quota_list(client, users, 8);
 
 	for (int i = 0; i < n && i < 8; i++)
 		if (users[i].uid == getuid())

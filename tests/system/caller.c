@@ -230,7 +230,7 @@ static void do_control(void)
 	tell("stats", kvc_stats(client, &stats), NULL, 0);
 	r = kvc_clients(client, clients, 4);
 	tell("clients", r < 0 ? r : 0, NULL, 0);
-	r = kvc_quotas(client, users, 4);
+	r = kvc_quota_list(client, users, 4);
 	tell("quotas", r < 0 ? r : 0, NULL, 0);
 	r = kvc_prefix_lookup(client, &input, 0, &id, NULL);
 	tell("prefix-find", r < 0 ? r : 0, NULL, 0);

@@ -324,7 +324,7 @@ enum kvd_op {
 	 * NO_SPECIAL and NO_BOS. res = how many of its leading tokens are cached, a
 	 * multiple of the block size; usage.prompt_tokens = its tokens, and where res
 	 * is not 0 usage.detail = the id of the prefix that was found, for
-	 * KVD_MSG_PREFIX. Computes nothing, keeps nothing, counts as no use. Sees what
+	 * KVD_MSG_PREFIX_CONTROL. Computes nothing, keeps nothing, counts as no use. Sees what
 	 * a GENERATE without a salt would find.
 	 */
 	KVD_OP_PREFIX_LOOKUP = 9

@@ -65,7 +65,7 @@ extern "C" {
 #define KVD_NAME_MAX     64u    /* names of clients, domains, models; with the 0 */
 #define KVD_TEXT_MAX     240u   /* text of REJECT and ERROR; with the 0 */
 #define KVD_CLIENTS_PAGE 128u   /* entries of one CLIENTS_REPLY */
-#define KVD_EVENTS_PAGE  256u   /* entries of one MONITOR_REPLY */
+#define KVD_EVENTS_PAGE  256u   /* entries of one EVENTS_REPLY */
 
 /*
  * Strings are fixed char arrays of UTF-8, always terminated inside the array,
@@ -99,27 +99,27 @@ enum kvd_msg_type {
 	KVD_MSG_RING_CLOSE = 3,
 	KVD_MSG_STATS = 4,
 	KVD_MSG_CLIENTS = 5,
-	KVD_MSG_FLUSH = 6,
+	KVD_MSG_CACHE_FLUSH = 6,
 	/*
 	 * Numbers kept for administration that comes later: 11 RELOAD, 14 MODEL.
 	 */
-	KVD_MSG_PREFIX = 7,
+	KVD_MSG_PREFIX_CONTROL = 7,
 	KVD_MSG_QUOTA = 9,
 	KVD_MSG_DRAIN = 10,
 	KVD_MSG_CACHE_LIST = 12,
-	KVD_MSG_MONITOR = 13,
+	KVD_MSG_EVENTS = 13,
 
 	KVD_MSG_WELCOME = 0x8001,
 	KVD_MSG_RING_OPENED = 0x8002,
 	KVD_MSG_RING_CLOSED = 0x8003,
 	KVD_MSG_STATS_REPLY = 0x8004,
 	KVD_MSG_CLIENTS_REPLY = 0x8005,
-	KVD_MSG_FLUSH_REPLY = 0x8006,
-	KVD_MSG_PREFIX_REPLY = 0x8007,
+	KVD_MSG_CACHE_FLUSH_REPLY = 0x8006,
+	KVD_MSG_PREFIX_CONTROL_REPLY = 0x8007,
 	KVD_MSG_QUOTA_REPLY = 0x8009,
 	KVD_MSG_DRAIN_REPLY = 0x800a,
 	KVD_MSG_CACHE_LIST_REPLY = 0x800c,
-	KVD_MSG_MONITOR_REPLY = 0x800d,
+	KVD_MSG_EVENTS_REPLY = 0x800d,
 
 	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
 	KVD_MSG_NOTICE = 0xfffe, /* nobody asked for it; tag 0 */

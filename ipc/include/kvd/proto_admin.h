@@ -171,7 +171,7 @@ struct kvd_msg_clients_reply {
  */
 
 /**
- * struct kvd_msg_flush - empty what may be emptied, in every tier
+ * struct kvd_msg_cache_flush - empty what may be emptied, in every tier
  * @flags:  0
  * @domain: only this sharing domain ("uid:1000"); empty: every domain that the
  *          caller may flush, for an ordinary client its own
@@ -182,7 +182,7 @@ struct kvd_msg_clients_reply {
  * model is served; the text names the one that is.
  */
 #define KVD_MODEL_DIGITS 8u
-struct kvd_msg_flush {
+struct kvd_msg_cache_flush {
 	struct kvd_msg_hdr hdr;
 	uint32_t flags;
 	uint32_t reserved;
@@ -206,7 +206,7 @@ struct kvd_flush_counts {
 	uint64_t reserved[3];
 };
 
-struct kvd_msg_flush_reply {
+struct kvd_msg_cache_flush_reply {
 	struct kvd_msg_hdr hdr;
 	struct kvd_flush_counts counts;
 };
@@ -352,7 +352,7 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
 #define KVD_PREFIX_TREE (1u << 1)
 
 /**
- * struct kvd_msg_prefix - pin, unpin or flush one prefix
+ * struct kvd_msg_prefix_control - pin, unpin or flush one prefix
  * @action: enum kvd_prefix_action
  * @flags:  KVD_PREFIX_* bits that belong to the action
  * @id:     from CACHE_LIST_REPLY or KVD_OP_PREFIX_LOOKUP
@@ -367,7 +367,7 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
  * FLUSH forgets the blocks that no other prefix has, whoever reads them; of others'
  * domains it takes KVD_FEATURE_ADMIN. -ENOENT: the prefix has gone.
  */
-struct kvd_msg_prefix {
+struct kvd_msg_prefix_control {
 	struct kvd_msg_hdr hdr;
 	uint32_t action;
 	uint32_t flags;
@@ -375,11 +375,11 @@ struct kvd_msg_prefix {
 };
 
 /**
- * struct kvd_msg_prefix_reply - done
+ * struct kvd_msg_prefix_control_reply - done
  * @tokens: of the prefix
  * @counts: FLUSH: what it did
  */
-struct kvd_msg_prefix_reply {
+struct kvd_msg_prefix_control_reply {
 	struct kvd_msg_hdr hdr;
 	uint64_t tokens;
 	struct kvd_flush_counts counts;
@@ -417,9 +417,9 @@ struct kvd_msg_drain_reply {
 };
 
 /* ------------------------------------------------------------------------
- * Events. MONITOR is a bare header; -EPERM without KVD_FEATURE_ADMIN.
+ * Events. EVENTS is a bare header; -EPERM without KVD_FEATURE_ADMIN.
  *
- * The first MONITOR of a connection begins to watch, and every later one fetches
+ * The first EVENTS of a connection begins to watch, and every later one fetches
  * what happened since. The daemon keeps KVD_EVENTS_PAGE events for each that
  * watches: ask often enough. What finds no room is counted and gone.
  */
@@ -471,11 +471,11 @@ struct kvd_event {
 #define KVD_EVENT_SIZE_1 176u
 
 /**
- * struct kvd_msg_monitor_reply - what happened since the reply before
+ * struct kvd_msg_events_reply - what happened since the reply before
  * @n, @entry_size: events that follow, the oldest first
  * @lost: events after these that found no room
  */
-struct kvd_msg_monitor_reply {
+struct kvd_msg_events_reply {
 	struct kvd_msg_hdr hdr;
 	uint32_t n;
 	uint32_t entry_size;

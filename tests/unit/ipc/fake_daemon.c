@@ -195,7 +195,7 @@ static void send_clients(struct conn *c, const struct proto_request *req)
 /* False ends the session. */
 static bool on_packet(const struct fake_daemon *d, struct conn *c)
 {
-	struct kvd_msg_flush_reply flush = {0};
+	struct kvd_msg_cache_flush_reply flush = {0};
 	struct proto_request req;
 	struct kvd_msg_hdr ok;
 	enum proto_verdict v;
@@ -248,14 +248,15 @@ static bool on_packet(const struct fake_daemon *d, struct conn *c)
 	case KVD_MSG_CLIENTS:
 		send_clients(c, &req);
 		break;
-	case KVD_MSG_FLUSH:
+	case KVD_MSG_CACHE_FLUSH:
 		if (strcmp(req.u.flush.domain, "uid:0") == 0) {
 			send_error(c, KVD_MSG_ERROR, req.hdr.tag, -EPERM);
 			break;
 		}
 		flush.counts.flushed_blocks = 12;
 		flush.counts.remaining = req.u.flush.model[0] ? 3 : 0;
-		send_msg(c, &flush, sizeof(flush), KVD_MSG_FLUSH_REPLY, req.hdr.tag);
+		send_msg(c, &flush, sizeof(flush), KVD_MSG_CACHE_FLUSH_REPLY,
+			 req.hdr.tag);
 		break;
 	}
 	return true;

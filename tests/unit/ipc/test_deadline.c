@@ -166,7 +166,7 @@ START_TEST(administration)
 	ck_assert_int_eq(kvc_clients(client, &info, 1), -ETIME);
 	assert_in_time("clients");
 	begin();
-	ck_assert_int_eq(kvc_quotas(client, &quota, 1), -ETIME);
+	ck_assert_int_eq(kvc_quota_list(client, &quota, 1), -ETIME);
 	assert_in_time("quotas");
 	begin();
 	ck_assert_int_eq(kvc_cache_list(client, &prefix, 1), -ETIME);

@@ -144,7 +144,7 @@ END_TEST
 START_TEST(reserved_fields)
 {
 	struct kvd_msg_ring_open o = {.sq_entries = 4, .cq_entries = 8};
-	struct kvd_msg_flush f = {0};
+	struct kvd_msg_cache_flush f = {0};
 	struct proto_request req;
 
 	proto_hdr_init(&o.hdr, KVD_MSG_RING_OPEN, sizeof(o), 1, 0);
@@ -157,7 +157,7 @@ START_TEST(reserved_fields)
 	o.reserved = 1;
 	ck_assert_int_eq(proto_parse_request(&o, sizeof(o), true, &req), PROTO_ERROR);
 
-	proto_hdr_init(&f.hdr, KVD_MSG_FLUSH, sizeof(f), 1, 0);
+	proto_hdr_init(&f.hdr, KVD_MSG_CACHE_FLUSH, sizeof(f), 1, 0);
 	ck_assert_int_eq(proto_parse_request(&f, sizeof(f), true, &req), PROTO_OK);
 	memset(f.domain, 'x', sizeof(f.domain));
 	ck_assert_int_eq(proto_parse_request(&f, sizeof(f), true, &req), PROTO_ERROR);
@@ -172,7 +172,7 @@ START_TEST(event_pages)
 		uint64_t more;
 	};
 	struct {
-		struct kvd_msg_monitor_reply r;
+		struct kvd_msg_events_reply r;
 		struct entry e[2];
 	} m = {.r = {.n = 2, .entry_size = sizeof(struct entry), .lost = 7}};
 	struct kvd_event events[2];
@@ -180,25 +180,25 @@ START_TEST(event_pages)
 	struct proto_request req;
 	uint64_t lost;
 
-	proto_hdr_init(&ask, KVD_MSG_MONITOR, sizeof(ask), 1, 0);
+	proto_hdr_init(&ask, KVD_MSG_EVENTS, sizeof(ask), 1, 0);
 	ck_assert_int_eq(proto_parse_request(&ask, sizeof(ask), true, &req), PROTO_OK);
-	proto_hdr_init(&m.r.hdr, KVD_MSG_MONITOR_REPLY, sizeof(m), 1, 0);
+	proto_hdr_init(&m.r.hdr, KVD_MSG_EVENTS_REPLY, sizeof(m), 1, 0);
 	m.e[0].more = m.e[1].more = UINT64_MAX;
 	m.e[1].known.kind = KVD_EVENT_FLUSH;
 	m.e[1].known.blocks = 5;
-	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_EVENTS_REPLY, events,
 					  sizeof(events[0]), 2, &lost),
 			 2);
 	ck_assert_uint_eq(lost, 7);
 	ck_assert_uint_eq(events[1].kind, KVD_EVENT_FLUSH);
 	ck_assert_uint_eq(events[1].blocks, 5);
 	m.r.n = 3;
-	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_EVENTS_REPLY, events,
 					  sizeof(events[0]), 2, &lost),
 			 KVD_E_PROTO);
 	m.r.n = KVD_EVENTS_PAGE + 1;
 	m.r.entry_size = 0;
-	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_MONITOR_REPLY, events,
+	ck_assert_int_eq(proto_parse_page(&m, sizeof(m), KVD_MSG_EVENTS_REPLY, events,
 					  sizeof(events[0]), 2, &lost),
 			 KVD_E_PROTO);
 }
@@ -214,7 +214,7 @@ START_TEST(entries_of_other_sizes)
 		{KVD_MSG_CLIENTS_REPLY, sizeof(struct kvd_client_info)},
 		{KVD_MSG_QUOTA_REPLY, sizeof(struct kvd_quota_info)},
 		{KVD_MSG_CACHE_LIST_REPLY, sizeof(struct kvd_prefix_info)},
-		{KVD_MSG_MONITOR_REPLY, sizeof(struct kvd_event)},
+		{KVD_MSG_EVENTS_REPLY, sizeof(struct kvd_event)},
 	};
 	uint8_t packet[2048], entries[2][512];
 	struct kvd_msg_cache_list_reply r;
