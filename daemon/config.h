@@ -2,7 +2,7 @@
 /*
  * The configuration: what can be set, its defaults, and how text becomes a value.
  *
- * One table of keys (config.c) drives parsing, `kvd --help-config`, and the tests that
+ * One table of keys (config_keys.c) drives parsing, `kvd --help-config`, and the tests that
  * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by
  * its holder; it is filled before the loop starts, and config_adopt() alone changes it
  * afterwards, on the loop thread. Files are read by daemon/config_file.h. Nothing is logged here: mistakes go to a report, one line

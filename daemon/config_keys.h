@@ -73,9 +73,13 @@ void config_domain_deinit(struct config *config);
 
 bool config_section_known(const char *section);
 
-/* Reports an unknown section, with the nearest known one as a hint. */
+/* Report an unknown section or key, with the nearest known one as a hint. */
 void config_report_section(struct config_report *report, const char *where,
 			   const char *section);
+void config_report_key(struct config_report *report, const char *where,
+		       const char *section, const char *name);
+
+#define CONFIG_NAME_SHOWN 64 /* bytes of a wrong name in a message, escaped */
 
 static inline void *config_field(struct config *config, const struct config_key *key)
 {

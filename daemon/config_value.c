@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Text to values and back, by the type of a key. Pure. */
 #include "daemon/config_keys.h"
+#include "daemon/escape.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -50,7 +51,7 @@ static int problem_quote(char *problem, size_t size, const char *text, const cha
 {
 	char quoted[64];
 
-	log_escape(quoted, sizeof(quoted), text, strlen(text));
+	escape_bytes(quoted, sizeof(quoted), text, strlen(text));
 	return problem_set(problem, size, "\"%s\" %s", quoted, rest);
 }
 
@@ -68,7 +69,7 @@ static int problem_range(const struct config_key *key, char *problem, size_t siz
 		free(range);
 		return -ENOMEM;
 	}
-	log_escape(quoted, sizeof(quoted), text, strlen(text));
+	escape_bytes(quoted, sizeof(quoted), text, strlen(text));
 	problem_set(problem, size, "%s is out of range (%s)%s%s", quoted, range,
 		    key->range_note ? ": " : "", key->range_note ? key->range_note : "");
 	free(range);
@@ -190,7 +191,7 @@ static int choice_parse(const struct config_key *key, const char *text, int *ret
 			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
 						 used ? ", " : "", c->text);
 	}
-	log_escape(quoted, sizeof(quoted), text, strlen(text));
+	escape_bytes(quoted, sizeof(quoted), text, strlen(text));
 	return problem_set(problem, size, "\"%s\" is not one of %s", quoted, list);
 }
 

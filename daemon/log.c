@@ -13,6 +13,7 @@
 
 #include "ipc/base.h"
 
+#include "daemon/escape.h"
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
 #include "daemon/log_sink.h"
@@ -240,12 +241,12 @@ void log_write(int level, const struct log_fields *fields, const char *file, int
 		va_start(args, format);
 		(void)vsnprintf(raw, sizeof(raw), format, args);
 		va_end(args);
-		log_clean(message, sizeof(message), raw, strlen(raw));
+		escape_controls(message, sizeof(message), raw, strlen(raw));
 		if (entry.fields->detail) {
 			size_t len = entry.fields->detail_len;
 
-			log_escape(detail, sizeof(detail), entry.fields->detail,
-				   len < LOG_DETAIL_MAX ? len : LOG_DETAIL_MAX);
+			escape_bytes(detail, sizeof(detail), entry.fields->detail,
+				     len < LOG_DETAIL_MAX ? len : LOG_DETAIL_MAX);
 			entry.detail = detail;
 		}
 		write_entry(&entry);

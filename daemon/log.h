@@ -128,14 +128,4 @@ struct log_last {
  */
 bool log_due(struct log_last *last, int error, uint64_t now_ns);
 
-/**
- * log_escape() - make bytes harmless for a terminal and for one line
- * @dst, @size: gets the NUL-terminated result; size >= 1
- * @src, @len: any bytes
- *
- * Printable ASCII stays, a backslash doubles, the rest becomes \xNN; cut with "..."
- * where it does not fit. Return: the length of the result.
- */
-size_t log_escape(char *dst, size_t size, const char *src, size_t len);
-
 #endif

@@ -22,10 +22,6 @@ struct log_entry {
 	const char *detail;  /* escaped, or NULL */
 };
 
-/* As log_escape(), but keeps well-formed UTF-8 other than control characters, and single
- * backslashes: for our own messages, which may name files. */
-size_t log_clean(char *dst, size_t size, const char *src, size_t len);
-
 /* "error", "warning", ... */
 const char *log_level_name(int level);
 

@@ -14,7 +14,7 @@
 #include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
-#include "daemon/log.h"
+#include "daemon/escape.h"
 
 /* Groups of a peer that are looked at; the kernel knows no more of one process. */
 #define MAX_GROUPS 65536
@@ -81,7 +81,7 @@ static int resolve_list(const struct config_domain *domain, bool group,
 			++*ret_n;
 			continue;
 		}
-		log_escape(shown, sizeof(shown), word, strlen(word));
+		escape_bytes(shown, sizeof(shown), word, strlen(word));
 		config_report_error(report, where, "[domain %s]: no %s '%s'",
 				    domain->name, group ? "group" : "user", shown);
 	}

@@ -15,7 +15,6 @@ import csource
 KNOWN = [
     ["daemon/cache/prefix.c", "daemon/cache/prefix_admin.c", "daemon/cache/prefix_image.c",
      "daemon/cache/prefix_node.c"],
-    ["daemon/config.c", "daemon/config_domain.c"],
 ]
 
 

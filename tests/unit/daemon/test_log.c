@@ -17,6 +17,7 @@
 
 #include <check.h>
 
+#include "daemon/escape.h"
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
 #include "daemon/msgid.h"
@@ -147,19 +148,19 @@ START_TEST(escape_cuts_between_characters)
 {
 	char buf[12];
 
-	ck_assert_uint_eq(log_escape(buf, sizeof(buf), "abcdefghijk", 11), 11);
+	ck_assert_uint_eq(escape_bytes(buf, sizeof(buf), "abcdefghijk", 11), 11);
 	ck_assert_str_eq(buf, "abcdefghijk");
-	ck_assert_uint_eq(log_escape(buf, sizeof(buf), "abcdefghijkl", 12), 11);
+	ck_assert_uint_eq(escape_bytes(buf, sizeof(buf), "abcdefghijkl", 12), 11);
 	ck_assert_str_eq(buf, "abcdefgh...");
-	log_escape(buf, sizeof(buf), "\n\n\n\n", 4);
+	escape_bytes(buf, sizeof(buf), "\n\n\n\n", 4);
 	ck_assert_str_eq(buf, "\\x0a\\x0a...");
-	log_clean(buf, sizeof(buf), "1234567\xc3\xa4\xc3\xa4\xc3\xa4", 13);
+	escape_controls(buf, sizeof(buf), "1234567\xc3\xa4\xc3\xa4\xc3\xa4", 13);
 	ck_assert_str_eq(buf, "1234567...");
-	ck_assert_uint_eq(log_escape(buf, 1, "abc", 3), 0);
+	ck_assert_uint_eq(escape_bytes(buf, 1, "abc", 3), 0);
 	ck_assert_str_eq(buf, "");
-	log_escape(buf, 3, "abc", 3);
+	escape_bytes(buf, 3, "abc", 3);
 	ck_assert_str_eq(buf, "..");
-	log_escape(buf, sizeof(buf), "a\0b", 3);
+	escape_bytes(buf, sizeof(buf), "a\0b", 3);
 	ck_assert_str_eq(buf, "a\\x00b");
 }
 END_TEST
