@@ -106,7 +106,7 @@ static int list_cache(struct kvctl *ctl)
 {
 	static const char *const headings[] = {
 		"ID",       ">TOKENS", ">OWN BLOCKS",   "DOMAIN",
-		">READERS", ">PINS",   "WHY IT IS KEPT"};
+		">READERS", "PINNED",  "WHY IT IS KEPT"};
 	const struct kvd_prefix_info *prefixes;
 	struct list list = {0};
 	struct kvc_client *client;
@@ -133,10 +133,10 @@ static int list_cache(struct kvctl *ctl)
 	}
 	for (size_t i = 0; i < list.n; i++) {
 		const struct kvd_prefix_info *p = &prefixes[i];
-		const char *why = p->pins      ? "pinned"
-				  : p->readers ? "in use"
-				  : p->often   ? "found again"
-					       : "computed once";
+		const char *why = p->pins       ? "pinned"
+				  : p->readers  ? "in use"
+				  : p->frequent ? "found again"
+						: "computed once";
 		char id[24];
 
 		snprintf(id, sizeof(id), "%u-%u", (unsigned)(p->id >> 32),
@@ -160,7 +160,7 @@ static int list_cache(struct kvctl *ctl)
 		r |= table_add(&table, "%.*s", (int)strnlen(p->domain, sizeof(p->domain)),
 			       p->domain);
 		r |= table_add(&table, "%u", p->readers);
-		r |= table_add(&table, "%u", p->pins);
+		r |= table_add(&table, "%s", p->pins ? "yes" : "-");
 		r |= table_add(&table, "%s", why);
 	}
 	if (ctl->json) {

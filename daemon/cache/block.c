@@ -76,7 +76,7 @@ int block_pool_take(struct block_pool *pool, uint32_t domain, uint64_t owner,
 	       (b->domain != domain && b->domain != BLOCK_DOMAIN_ZERO);
 	b->state = BLOCK_ACTIVE;
 	b->refs = 1;
-	b->generation++;
+	b->used = true;
 	b->domain = domain;
 	b->owner = owner;
 	b->tainted = false;
@@ -186,8 +186,7 @@ void block_pool_taint(struct block_pool *pool, uint32_t id)
 	b->tainted = true;
 }
 
-void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
-		       uint32_t generation)
+void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain)
 {
 	struct block *b = pool_block(pool, id);
 
@@ -195,7 +194,7 @@ void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
 	b->state = BLOCK_CACHED;
 	b->indexed = true;
 	b->domain = domain;
-	b->generation = generation;
+	b->used = true;
 	b->owner = 0;
 	b->kept = true;
 	pool->n_free--;
@@ -203,12 +202,12 @@ void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
 	evict_insert(&pool->evict, id);
 }
 
-void block_pool_distrust(struct block_pool *pool, uint32_t id, uint32_t generation)
+void block_pool_distrust(struct block_pool *pool, uint32_t id, bool used)
 {
 	struct block *b = pool_block(pool, id);
 
 	assert(b->state == BLOCK_FREE);
-	b->generation = generation;
+	b->used = used;
 	b->kept = true;
 }
 

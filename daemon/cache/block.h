@@ -59,12 +59,12 @@ enum {
  * struct block - one block
  * @refs: holders: block tables of sequences
  * @pins: reasons not to evict it
- * @generation: counts how often it was taken; (id, generation) names one life
  * @domain: whose bytes it holds, or BLOCK_DOMAIN_ZERO
  * @owner: label of the process whose request computed it
  * @next_free: free list
  * @state: enum block_state
  * @indexed: the prefix index can find it
+ * @used: it was taken before, or by a former process
  * @tainted: its bytes are unknown (a step failed); it is zeroed whoever takes it
  * @kept: its bytes are older than this process, to which domains may have other numbers;
  *	likewise
@@ -72,12 +72,12 @@ enum {
 struct block {
 	uint32_t refs;
 	uint32_t pins;
-	uint32_t generation;
 	uint32_t domain;
 	uint64_t owner;
 	uint32_t next_free;
 	uint8_t state;
 	bool indexed;
+	bool used;
 	bool tainted;
 	bool kept;
 };
@@ -140,19 +140,18 @@ void block_pool_set_indexed(struct block_pool *pool, uint32_t id);
 /* The index has forgotten an unpinned block; a cached one becomes free. For prefix.c. */
 void block_pool_clear_indexed(struct block_pool *pool, uint32_t id);
 
-/* Whose bytes an indexed block holds is decided anew. For prefix_admin.c. */
+/* Whose bytes an indexed block holds is decided again. For prefix_pin.c. */
 void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain);
 
 /*
  * A pool that outlives its process, right after block_pool_init(); for prefix_image.c. First
  * each block is one or the other, a child before its parent, then the free list is made anew.
  *
- *   revive     becomes cached and a candidate of eviction, with the domain and life it had
+ *   revive     becomes cached and a candidate of eviction, with the domain that it had
  *   distrust   stays free; its bytes are anybody's, and it is zeroed whoever takes it
  */
-void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain,
-		       uint32_t generation);
-void block_pool_distrust(struct block_pool *pool, uint32_t id, uint32_t generation);
+void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain);
+void block_pool_distrust(struct block_pool *pool, uint32_t id, bool used);
 void block_pool_relist(struct block_pool *pool);
 
 /* The step that was to write it failed: its bytes count as another domain's. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/cache/prefix_node.h"
+
 int cache_init(struct cache *cache, const struct cache_config *config)
 {
 	int r;
@@ -15,6 +17,7 @@ int cache_init(struct cache *cache, const struct cache_config *config)
 	r = block_pool_init(&cache->pool, config->n_blocks, config->evict);
 	if (!r)
 		r = prefix_init(&cache->index, &cache->pool, config->identity,
+				config->n_nodes,
 				config->key_bits ? config->key_bits : 256);
 	if (r) {
 		block_pool_deinit(&cache->pool);
@@ -28,6 +31,7 @@ void cache_deinit(struct cache *cache)
 {
 	if (!cache_is_open(cache))
 		return;
+	prefix_flush_end(&cache->drop);
 	image_deinit(&cache->image);
 	prefix_deinit(&cache->index);
 	block_pool_deinit(&cache->pool);
@@ -38,13 +42,13 @@ struct image_model cache_image_model(const struct cache *cache,
 				     const struct prefix_model *identity)
 {
 	struct image_model model = {
-		.base = cache->index.keyer.base,
+		.base = cache->index.spaces[0].base,
 		.k_format = identity->k_format,
 		.v_format = identity->v_format,
 		.backend = identity->backend,
 		.block_bytes = cache->block_bytes,
 		.n_blocks = cache->pool.n_blocks,
-		.block_tokens = cache->index.block_tokens,
+		.block_tokens = cache->index.spaces[0].block_tokens,
 	};
 
 	memcpy(model.fingerprint, identity->fingerprint, sizeof(model.fingerprint));
@@ -80,27 +84,27 @@ uint32_t cache_save(struct cache *cache, size_t max_bytes)
 	return cache_is_open(cache) ? prefix_save(&cache->index, max_bytes) : 0;
 }
 
-static uint64_t cache_id(const struct cache *cache, uint32_t block)
+static uint64_t cache_id(const struct cache *cache, uint32_t node)
 {
-	return (uint64_t)block_pool_get(&cache->pool, block)->generation << 32 | block;
+	return (uint64_t)cache->index.nodes[node].life << 32 | node;
 }
 
 /* Return: false: it has gone. */
-static bool cache_find(const struct cache *cache, uint64_t id, uint32_t *ret_block)
+static bool cache_find(const struct cache *cache, uint64_t id, uint32_t *ret_node)
 {
-	uint32_t block = (uint32_t)id;
+	uint32_t node = (uint32_t)id;
 
-	if (!cache_is_open(cache) || block >= cache->pool.n_blocks ||
-	    !block_pool_get(&cache->pool, block)->indexed || cache_id(cache, block) != id)
+	if (!cache_is_open(cache) || node >= cache->index.cap_nodes ||
+	    !node_in_use(&cache->index, node) || cache_id(cache, node) != id)
 		return false;
-	*ret_block = block;
+	*ret_node = node;
 	return true;
 }
 
 int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 		     uint64_t *ret_id)
 {
-	uint32_t n, bt = cache->index.block_tokens, block = BLOCK_NONE;
+	uint32_t n, bt = cache->index.spaces[0].block_tokens, block = BLOCK_NONE;
 	struct prefix_chain chain = {
 		.domain = query->domain,
 		.reads_public = query->reads_public,
@@ -114,8 +118,9 @@ int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 	chain.keys = calloc(chain.cap_keys, sizeof(*chain.keys));
 	if (!chain.keys)
 		return -ENOMEM;
-	if (prefix_key_root(&cache->index.keyer, query->domain, NULL, 0, query->salt,
-			    query->salt_len, &chain.root) < 0)
+	if (prefix_key_root(&cache->index.keyer, &cache->index.spaces[0].base,
+			    query->domain, NULL, 0, query->salt, query->salt_len,
+			    &chain.root) < 0)
 		found = -ENOMEM;
 	for (n = 0; !found && n < chain.cap_keys; n++) {
 		uint32_t next =
@@ -126,127 +131,146 @@ int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 		block = next;
 	}
 	if (block != BLOCK_NONE) {
-		*ret_id = cache_id(cache, block);
+		*ret_id = cache_id(cache, cache->index.node_of[block]);
 		found = (int32_t)(n * bt);
 	}
 	free(chain.keys);
 	return found;
 }
 
-/* The chain that ends at @block. */
-static void describe(const struct cache *cache, uint32_t block,
+static void describe(const struct cache *cache, uint32_t id,
 		     struct cache_prefix_info *ret_info)
 {
-	const struct prefix_node *nodes = cache->index.nodes;
-	const struct block *b = block_pool_get(&cache->pool, block);
-	bool own = !nodes[block].n_children;
-	struct cache_prefix_info info = {
-		.id = cache_id(cache, block),
-		.domain = b->domain,
-		.readers = b->refs,
-		.pins = b->pins,
-		.frequent = evict_is_frequent(&cache->pool.evict, block),
-	};
+	const struct prefix_index *index = &cache->index;
+	const struct prefix_node *node = &index->nodes[id];
 
-	for (uint32_t id = block; id != BLOCK_NONE; id = nodes[id].parent) {
-		info.tokens += nodes[id].n_rows;
-		own &= nodes[id].n_children < 2 && (id == block || !nodes[id].held);
-		info.own_blocks += own;
-	}
-	*ret_info = info;
+	*ret_info = (struct cache_prefix_info){
+		.id = cache_id(cache, id),
+		.tokens = node->n_tokens,
+		.domain = node->domain,
+		.readers = node_refs(index, id),
+		.pins = node_pins(index, id),
+		.frequent = node_is_resident(index, id) &&
+			    evict_is_frequent(&cache->pool.evict, node->block),
+	};
 }
 
 bool cache_describe(const struct cache *cache, uint64_t id,
 		    struct cache_prefix_info *ret_info)
 {
-	uint32_t block;
+	uint32_t node;
 
-	if (!cache_find(cache, id, &block))
+	if (!cache_find(cache, id, &node))
 		return false;
-	describe(cache, block, ret_info);
+	describe(cache, node, ret_info);
 	return true;
 }
 
-static bool may_see(const struct cache_view *view, const struct block *block)
+static bool is_listed(const struct prefix_node *node, const struct cache_view *view)
 {
-	return view->all || block->domain == view->domain ||
-	       block->domain == PREFIX_DOMAIN_PUBLIC;
+	return node->n_rows && (!node->n_children || node->pinned) &&
+	       (view->all || node->domain == view->domain ||
+		node->domain == PREFIX_DOMAIN_PUBLIC);
 }
 
-bool cache_list_next(const struct cache *cache, const struct cache_view *view,
-		     uint64_t *cursor, struct cache_prefix_info *ret_info)
+/* Whether a prefix that ends at @end, alone, has @id. */
+static bool is_own(const struct prefix_node *node, bool is_end)
 {
-	const struct prefix_node *nodes = cache->index.nodes;
+	return is_end ? !node->n_children : node->n_children < 2 && !node->pinned;
+}
 
-	while (*cursor < cache->pool.n_blocks) {
-		uint32_t id = (uint32_t)(*cursor)++;
-		const struct block *b = block_pool_get(&cache->pool, id);
+int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t *work,
+		    struct cache_prefix_info *ret_info)
+{
+	const struct prefix_index *index = &cache->index;
+	uint32_t end, at;
 
-		if (!b->indexed || (nodes[id].n_children && !nodes[id].held) ||
-		    !may_see(view, b))
-			continue;
-		describe(cache, id, ret_info);
-		return true;
+	for (; *work >= PREFIX_LOOK_COST; *work -= PREFIX_LOOK_COST) {
+		/* between two turns an entry may have gone, and its chain may have moved */
+		if (list->end && !cache_find(cache, list->end, &end))
+			list->end = 0;
+		if (list->end && cache_find(cache, list->at, &at)) {
+			const struct prefix_node *node = &index->nodes[at];
+
+			if (is_own(node, at == end)) {
+				list->own_blocks++;
+				if (node->parent != NODE_NONE) {
+					list->at = cache_id(cache, node->parent);
+					continue;
+				}
+			}
+		}
+		if (list->end) {
+			describe(cache, end, ret_info);
+			ret_info->own_blocks = list->own_blocks;
+			list->end = 0;
+			return CACHE_LIST_ENTRY;
+		}
+		if (list->next >= index->cap_nodes)
+			return CACHE_LIST_END;
+		at = list->next++;
+		if (is_listed(&index->nodes[at], &list->view)) {
+			list->end = list->at = cache_id(cache, at);
+			list->own_blocks = 0;
+		}
 	}
-	return false;
+	return CACHE_LIST_MORE;
 }
 
 /* The last whole block of a prefix. Return: 0, -ENOENT, -EINVAL. */
-static int find_whole(const struct cache *cache, uint64_t id, uint32_t *ret_block,
+static int find_whole(const struct cache *cache, uint64_t id, uint32_t *ret_node,
 		      uint64_t *ret_tokens)
 {
-	const struct prefix_node *nodes = cache->index.nodes;
-	uint64_t tokens = 0;
-	uint32_t block;
+	uint32_t node;
 
-	if (!cache_find(cache, id, &block))
+	if (!cache_find(cache, id, &node) || !node_is_resident(&cache->index, node))
 		return -ENOENT;
-	if (nodes[block].n_rows < cache->index.block_tokens)
-		block = nodes[block].parent;
-	if (block == BLOCK_NONE)
+	if (node_is_partial(&cache->index, node))
+		node = cache->index.nodes[node].parent;
+	if (node == NODE_NONE)
 		return -EINVAL;
-	for (uint32_t i = block; i != BLOCK_NONE; i = nodes[i].parent)
-		tokens += nodes[i].n_rows;
-	*ret_block = block;
-	*ret_tokens = tokens;
+	*ret_node = node;
+	*ret_tokens = cache->index.nodes[node].n_tokens;
 	return 0;
 }
 
 int cache_pin(struct cache *cache, uint64_t id, bool make_public, uint32_t max_pinned,
 	      uint64_t *ret_tokens)
 {
-	uint32_t block;
-	int r = find_whole(cache, id, &block, ret_tokens);
+	uint32_t node;
+	int r = find_whole(cache, id, &node, ret_tokens);
 
-	return r ? r : prefix_hold(&cache->index, block, make_public, max_pinned);
+	return r ? r : prefix_pin(&cache->index, node, make_public, max_pinned);
 }
 
 int cache_unpin(struct cache *cache, uint64_t id, uint64_t *ret_tokens)
 {
-	uint32_t block;
-	int r = find_whole(cache, id, &block, ret_tokens);
+	uint32_t node;
+	int r = find_whole(cache, id, &node, ret_tokens);
 
-	return r ? r : prefix_release(&cache->index, block);
+	return r ? r : prefix_unpin(&cache->index, node);
 }
 
 int cache_flush(struct cache *cache, const struct cache_flush_what *what,
-		struct prefix_flush_result *ret_result)
+		struct prefix_flush *ret_flush)
 {
-	uint32_t block;
+	uint32_t node;
 
-	*ret_result = (struct prefix_flush_result){0};
-	if (!cache_is_open(cache))
-		return what->id ? -ENOENT : 0;
-	if (what->all) {
-		prefix_flush_all(&cache->index, ret_result);
-	} else if (!what->id) {
-		prefix_flush(&cache->index, what->domain, ret_result);
-	} else {
-		if (!cache_find(cache, what->id, &block))
-			return -ENOENT;
-		prefix_flush_chain(&cache->index, block, what->tree, ret_result);
-	}
+	if (what->id && !cache_find(cache, what->id, &node))
+		return -ENOENT;
+	if (what->all)
+		prefix_flush_all(&cache->index, ret_flush);
+	else if (!what->id)
+		prefix_flush_domain(&cache->index, ret_flush, what->domain);
+	else
+		prefix_flush_chain(&cache->index, ret_flush, node, what->tree);
 	return 0;
+}
+
+bool cache_work(struct cache *cache, uint32_t work)
+{
+	return cache_is_open(cache) &&
+	       prefix_drop_step(&cache->index, &cache->drop, work);
 }
 
 void cache_stats(const struct cache *cache, struct cache_stats *ret_stats)

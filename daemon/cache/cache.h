@@ -17,6 +17,7 @@
 #include "daemon/cache/block.h"
 #include "daemon/cache/image.h"
 #include "daemon/cache/prefix.h"
+#include "daemon/cache/prefix_flush.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@
  * @block_bytes: size of a block
  * @n_blocks: how many there are
  * @evict: order of eviction
+ * @n_nodes: what may be known of, resident or not; 0: as much as there are blocks
  * @key_bits: 0: whole keys; fewer bits in tests
  */
 struct cache_config {
@@ -35,6 +37,7 @@ struct cache_config {
 	size_t block_bytes;
 	uint32_t n_blocks;
 	const struct evict_policy *evict;
+	uint32_t n_nodes;
 	uint32_t key_bits;
 };
 
@@ -42,11 +45,13 @@ struct cache_config {
  * struct cache - see above
  * @block_bytes: 0: not made
  * @image: where published blocks are written down; used while index.image points here
+ * @drop: of blocks whose bytes were wrong
  */
 struct cache {
 	struct block_pool pool;
 	struct prefix_index index;
 	struct image image;
+	struct prefix_flush drop;
 	size_t block_bytes;
 };
 
@@ -55,9 +60,9 @@ struct cache {
  * @id: its name
  * @tokens: of the whole prefix
  * @domain: whose it is
- * @own_blocks: blocks that no other prefix has
+ * @own_blocks: blocks that no other prefix has; of a listing only
  * @readers: running requests that hold its end
- * @pins: reasons why it stays
+ * @pins: pinned prefixes that have its end, its own among them
  * @frequent: a later request has found it
  */
 struct cache_prefix_info {
@@ -149,20 +154,37 @@ bool cache_describe(const struct cache *cache, uint64_t id,
 		    struct cache_prefix_info *ret_info);
 
 /**
- * cache_list_next() - the next prefix that nothing follows, or that is pinned
- * @cursor: 0 at first
- *
- * Return: whether there was one.
+ * struct cache_list - a listing in hand
+ * @view: who looks
+ * @next: where the pass over all nodes is; 0 at first
+ * Others: the entry in work, by names, and how far up its chain it is
  */
-bool cache_list_next(const struct cache *cache, const struct cache_view *view,
-		     uint64_t *cursor, struct cache_prefix_info *ret_info);
+struct cache_list {
+	struct cache_view view;
+	uint32_t next;
+	uint64_t end;
+	uint64_t at;
+	uint32_t own_blocks;
+};
+
+/* What cache_list_next() has: nothing more, an entry, or no more work to do it with. */
+enum { CACHE_LIST_END, CACHE_LIST_ENTRY, CACHE_LIST_MORE };
+
+/**
+ * cache_list_next() - the next prefix that nothing follows, or that is pinned
+ * @work: what may be done, as of prefix_flush_step(); what was is taken off
+ *
+ * What is published or goes meanwhile may be in it or not; all else is, once.
+ */
+int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t *work,
+		    struct cache_prefix_info *ret_info);
 
 /**
  * cache_pin() - keep a prefix, its whole blocks, until cache_unpin()
- * @make_public, @max_pinned: as prefix_hold()
+ * @make_public, @max_pinned: as prefix_pin()
  * @ret_tokens: how many tokens are kept
  *
- * Return: 0; -ENOENT: it is cached no more; -EINVAL: it has no whole block; as prefix_hold().
+ * Return: 0; -ENOENT: it is cached no more; -EINVAL: it has no whole block; as prefix_pin().
  */
 int cache_pin(struct cache *cache, uint64_t id, bool make_public, uint32_t max_pinned,
 	      uint64_t *ret_tokens);
@@ -178,9 +200,12 @@ struct cache_flush_what {
 	uint32_t domain;
 };
 
-/* See prefix_flush() and prefix_flush_chain(). Return: 0; -ENOENT: no such prefix. */
+/* Begins a flush: prefix_flush_step() does it. Return: 0; -ENOENT: no such prefix. */
 int cache_flush(struct cache *cache, const struct cache_flush_what *what,
-		struct prefix_flush_result *ret_result);
+		struct prefix_flush *ret_flush);
+
+/* What has to be done sometime, @work of it. Return: whether there is more. */
+bool cache_work(struct cache *cache, uint32_t work);
 
 void cache_stats(const struct cache *cache, struct cache_stats *ret_stats);
 

@@ -73,12 +73,12 @@ uint32_t evict_list_first(const struct evict *evict, enum evict_list list)
 
 static void lru_insert(struct evict *evict, uint32_t id)
 {
-	evict_list_append(evict, EVICT_ONCE, id);
+	evict_list_append(evict, EVICT_RECENT, id);
 }
 
 static uint32_t lru_pick(struct evict *evict)
 {
-	return evict_list_first(evict, EVICT_ONCE);
+	return evict_list_first(evict, EVICT_RECENT);
 }
 
 /* Plain least recently used; the measure of others. */

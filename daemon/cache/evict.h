@@ -18,13 +18,13 @@
  * evict_adaptive, which kvd uses, is ARC (Megiddo and Modha, FAST 2003) for trees. Two
  * lists, each from the block released longest ago to the latest:
  *
- *   once   [ b2 of request 1 ][ b1 of request 1 ]   computed, and not asked for again
- *   often  [ b7 ][ b3 ][ b0 ]                       found by another request since, or
- *                                                   computed again soon after it went
+ *   recent    [ b2 of request 1 ][ b1 of request 1 ]   computed, and not asked for again
+ *   frequent  [ b7 ][ b3 ][ b0 ]                       found by another request since, or
+ *                                                      computed again soon after it went
  *
- * A flood of one-off prompts runs through `once` and leaves `often` alone. How many blocks
- * `once` may keep is learned: @target rises when a block that went from `once` is computed
- * again (it went too early), and falls when one that went from `often` is.
+ * A flood of one-off prompts runs through `recent` and leaves `frequent` alone. How many blocks
+ * `recent` may keep is learned: @target rises when a block that went from `recent` is computed
+ * again (it went too early), and falls when one that went from `frequent` is.
  * What went is remembered by 32 bits of its key, as long as the pool has blocks; a false
  * memory costs a wrong guess, nothing more.
  *
@@ -32,11 +32,11 @@
  * last to first, and finds a child only by its parent. So of a candidate and its parent:
  *
  *   1. in one list the child stands before the parent: it was released earlier;
- *   2. parent in `once` => child in `once`: every touch of a child touches the parent, and
- *      insert raises the parent of a child that is in `often` by memory alone.
+ *   2. parent in `recent` => child in `recent`: every touch of a child touches the parent, and
+ *      insert raises the parent of a child that is in `frequent` by memory alone.
  *
- * By both, the head of `once` is a leaf. If the head of `often` is none, its children are in
- * `once`, which so is not empty, and its head goes instead. prefix_evict() asserts it.
+ * By both, the head of `recent` is a leaf. If the head of `frequent` is none, its children are in
+ * `recent`, which so is not empty, and its head goes instead. prefix_evict() asserts it.
  *
  * Chosen by measurement: `./dev bench evict`, table in docs/architecture.md.
  */
@@ -79,7 +79,7 @@ struct evict_link {
 	uint32_t next;
 };
 
-enum evict_list { EVICT_ONCE, EVICT_OFTEN, EVICT_N_LISTS };
+enum evict_list { EVICT_RECENT, EVICT_FREQUENT, EVICT_N_LISTS };
 
 /**
  * struct evict_block - what a policy knows of a block
@@ -111,10 +111,10 @@ struct evict_ghost {
  * @ghosts: [n_ghosts] by key, a power of two
  * @n_blocks: size of the pool
  * @n_candidates: how many stand in the lists; @n_listed: in each
- * @target: candidates that `once` may keep while others would have to go
+ * @target: candidates that `recent` may keep while others would have to go
  * @n_evicted: evictions so far, from 1
  * @n_ghosts_of: how many of the last n_blocks evictions were of each list
- * @is_leaf: whether the block has no children; set by prefix_init()
+ * @is_leaf: whether the block has no children; by the index, of blocks that it knows
  * @parent_of: its parent or EVICT_NONE; likewise
  * @index: first argument of both
  */
@@ -153,7 +153,7 @@ static inline bool evict_contains(const struct evict *evict, uint32_t id)
 /* Whether a later request has found the block. */
 static inline bool evict_is_frequent(const struct evict *evict, uint32_t id)
 {
-	return evict->blocks[id].list == EVICT_OFTEN;
+	return evict->blocks[id].list == EVICT_FREQUENT;
 }
 
 static inline void evict_insert(struct evict *evict, uint32_t id)

@@ -18,30 +18,30 @@ static void adaptive_insert(struct evict *evict, uint32_t id)
 {
 	uint32_t parent;
 
-	if (evict->blocks[id].list == EVICT_OFTEN && evict->parent_of) {
+	if (evict->blocks[id].list == EVICT_FREQUENT && evict->parent_of) {
 		parent = evict->parent_of(evict->index, id);
 		if (parent != EVICT_NONE && !evict_contains(evict, parent))
-			evict->blocks[parent].list = EVICT_OFTEN;
+			evict->blocks[parent].list = EVICT_FREQUENT;
 	}
 	evict_list_append(evict, evict->blocks[id].list, id);
 }
 
 static uint32_t adaptive_pick(struct evict *evict)
 {
-	uint32_t once = evict_list_first(evict, EVICT_ONCE);
-	uint32_t often = evict_list_first(evict, EVICT_OFTEN);
+	uint32_t recent = evict_list_first(evict, EVICT_RECENT);
+	uint32_t frequent = evict_list_first(evict, EVICT_FREQUENT);
 
-	if (often == EVICT_NONE)
-		return once;
-	if (once != EVICT_NONE && (evict->n_listed[EVICT_ONCE] > evict->target ||
-				   !evict->is_leaf(evict->index, often)))
-		return once;
-	return often;
+	if (frequent == EVICT_NONE)
+		return recent;
+	if (recent != EVICT_NONE && (evict->n_listed[EVICT_RECENT] > evict->target ||
+				     !evict->is_leaf(evict->index, frequent)))
+		return recent;
+	return frequent;
 }
 
 /*
- * How far one mistake moves the target. Where `once` has lost more blocks than `often`, a
- * mistake with one of the few of `often` weighs more, and the other way round.
+ * How far one mistake moves the target. Where `recent` has lost more blocks than `frequent`, a
+ * mistake with one of the few of `frequent` weighs more, and the other way round.
  */
 static uint32_t step_of(uint32_t other, uint32_t own)
 {
@@ -51,21 +51,21 @@ static uint32_t step_of(uint32_t other, uint32_t own)
 static void adaptive_admit(struct evict *evict, uint32_t id, uint64_t key)
 {
 	struct evict_ghost *ghost = ghost_place(evict, key);
-	uint32_t once = evict->n_ghosts_of[EVICT_ONCE];
-	uint32_t often = evict->n_ghosts_of[EVICT_OFTEN];
+	uint32_t recent = evict->n_ghosts_of[EVICT_RECENT];
+	uint32_t frequent = evict->n_ghosts_of[EVICT_FREQUENT];
 	uint32_t step;
 
-	evict->blocks[id] = (struct evict_block){.list = EVICT_ONCE};
+	evict->blocks[id] = (struct evict_block){.list = EVICT_RECENT};
 	if (ghost->key != (uint32_t)key || !ghost_valid(evict, ghost))
 		return;
-	evict->blocks[id].list = EVICT_OFTEN;
-	if (ghost->list == EVICT_ONCE) {
-		step = step_of(often, once);
+	evict->blocks[id].list = EVICT_FREQUENT;
+	if (ghost->list == EVICT_RECENT) {
+		step = step_of(frequent, recent);
 		evict->target = evict->n_blocks - evict->target > step
 					? evict->target + step
 					: evict->n_blocks;
 	} else {
-		step = step_of(once, often);
+		step = step_of(recent, frequent);
 		evict->target = evict->target > step ? evict->target - step : 0;
 	}
 	ghost->when = 0;
@@ -74,7 +74,7 @@ static void adaptive_admit(struct evict *evict, uint32_t id, uint64_t key)
 static void adaptive_touch(struct evict *evict, uint32_t id)
 {
 	assert(!evict_contains(evict, id));
-	evict->blocks[id].list = EVICT_OFTEN;
+	evict->blocks[id].list = EVICT_FREQUENT;
 }
 
 static void adaptive_forget(struct evict *evict, uint32_t id, uint64_t key)
@@ -85,8 +85,8 @@ static void adaptive_forget(struct evict *evict, uint32_t id, uint64_t key)
 		evict->n_evicted = 1;
 	/* a share that fades with the pool's size is as good as an exact count */
 	if (++evict->n_ghosts_of[list] > evict->n_blocks / 2) {
-		evict->n_ghosts_of[EVICT_ONCE] /= 2;
-		evict->n_ghosts_of[EVICT_OFTEN] /= 2;
+		evict->n_ghosts_of[EVICT_RECENT] /= 2;
+		evict->n_ghosts_of[EVICT_FREQUENT] /= 2;
 	}
 	*ghost_place(evict, key) = (struct evict_ghost){
 		.key = (uint32_t)key,

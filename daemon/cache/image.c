@@ -22,6 +22,7 @@
  * @magic: stored last
  * @check: checksum from @version up to @check
  * @generation: of the daemon that writes; @attempts: starts with it that did not succeed yet
+ * @lives: of the node that was published last; a hint
  * @file: that @fingerprint was made of; @file_check: checksum of both, or 0
  */
 struct image_header {
@@ -42,6 +43,7 @@ struct image_header {
 	uint64_t attempts;
 	struct image_file file;
 	uint64_t file_check;
+	uint64_t lives;
 };
 
 _Static_assert(sizeof(struct image_header) <= HEADER_BYTES, "header fits its page");
@@ -207,6 +209,16 @@ bool image_recall(const void *map, size_t size, const struct image_file *file,
 	return true;
 }
 
+void image_set_lives(struct image *image, uint32_t lives)
+{
+	__atomic_store_n(&image->header->lives, lives, __ATOMIC_RELAXED);
+}
+
+uint32_t image_lives(const struct image *image)
+{
+	return (uint32_t)image->header->lives;
+}
+
 void image_begin(void *map, uint64_t generation)
 {
 	struct image_header *h = map;
@@ -296,7 +308,7 @@ void image_commit(struct image *image, uint32_t id, const struct image_record *f
 	r->parent_life = fields->parent_life;
 	r->domain = fields->domain;
 	r->flags = fields->flags;
-	r->reserved = 0;
+	r->node = fields->node;
 	r->root = fields->root;
 	r->key = fields->key;
 	memcpy(r->tokens, tokens, tokens_bytes);

@@ -5,7 +5,7 @@
  * Owns: the layout of a piece of memory that outlives the process, beside the pool that
  * does so too, and a list of blocks that wait for their record. Runs on the loop thread.
  * Relies on its caller for the memory and for its lifetime; prefix.c says when a block is
- * published or goes, prefix_restore.c reads what came back. Pure memory: no descriptors.
+ * published or goes, prefix_image.c reads what came back. Pure memory: no descriptors.
  *
  *   0            header: what all records have in common, the generation, and of which file
  *                the weights' fingerprint was made
@@ -32,7 +32,7 @@
  * at the start.
  *
  * When records are written: summing up the bytes of a block takes some ten microseconds,
- * so a block that was published waits in a list until image_flush(), which the engine calls
+ * so a block that was published waits in a list until prefix_save(), which the engine calls
  * while the worker computes. What waits when the process dies is lost, and is a miss.
  *
  * Versions: an image is taken back by the version that wrote it and by no other. A change
@@ -51,7 +51,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IMAGE_VERSION 2
+#define IMAGE_VERSION 3
 
 /* Starts that may fail in a row with one image, before it is taken for the reason. */
 #define IMAGE_MAX_ATTEMPTS 3
@@ -105,10 +105,11 @@ enum image_condition {
  * struct image_record - one block; tokens follow
  * @commit: checksum of all that follows, or 0
  * @sum: XXH3 of the block's bytes
- * @life: of the block: how often it was taken
- * @parent: block before, or BLOCK_NONE; @parent_life: of the same
+ * @life: of its node: number of its publication; 0: none was ever written here
+ * @parent: node before, or NODE_NONE; @parent_life: of the same
  * @domain: whose block it is
- * @flags: IMAGE_HELD
+ * @flags: IMAGE_PINNED
+ * @node: its node
  * @root, @key: as in the index
  * @tokens: [block_tokens], then zeros up to record_bytes
  */
@@ -120,13 +121,13 @@ struct image_record {
 	uint32_t parent_life;
 	uint32_t domain;
 	uint32_t flags;
-	uint32_t reserved;
+	uint32_t node;
 	struct prefix_key root;
 	struct prefix_key key;
 	int32_t tokens[];
 };
 
-enum { IMAGE_HELD = 1 };
+enum { IMAGE_PINNED = 1 };
 
 /**
  * struct image - an image in use
@@ -198,6 +199,10 @@ void image_note_file(void *map, const struct image_file *file);
 bool image_recall(const void *map, size_t size, const struct image_file *file,
 		  uint8_t *ret_fingerprint);
 
+/* A name was given, by number; later processes give later ones. */
+void image_set_lives(struct image *image, uint32_t lives);
+uint32_t image_lives(const struct image *image);
+
 /* A start begins, with this generation: it counts as failed until image_succeed(). */
 void image_begin(void *map, uint64_t generation);
 void image_succeed(void *map);
@@ -239,10 +244,10 @@ void image_put_pending(struct image *image, uint32_t id);
 /* Takes the one that waits longest: parents come first. Return: BLOCK_NONE when there is none. */
 uint32_t image_take_pending(struct image *image);
 
-/* The block was published or found: it is the latest. @often: found. */
-static inline void image_use(struct image *image, uint32_t id, bool often)
+/* The block was published or found: it is the latest. @frequent: found. */
+static inline void image_use(struct image *image, uint32_t id, bool frequent)
 {
-	image->uses[id] = ++image->clock << 1 | often;
+	image->uses[id] = ++image->clock << 1 | frequent;
 }
 
 #endif

@@ -55,21 +55,27 @@ static bool hash_end(struct prefix_keyer *k, struct prefix_key *ret_key)
 	return EVP_DigestFinal_ex(k->ctx, ret_key->bytes, NULL) == 1;
 }
 
-int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_model *model,
-		      uint32_t key_bits)
+int prefix_keyer_init(struct prefix_keyer *keyer, uint32_t key_bits)
 {
 	memset(keyer, 0, sizeof(*keyer));
-	if (!key_bits || key_bits > 8 * PREFIX_KEY_LEN || !model->block_tokens)
+	if (!key_bits || key_bits > 8 * PREFIX_KEY_LEN)
 		return -EINVAL;
 	/* What follows crashes where libcrypto had no memory to begin with. */
 	if (!OSSL_LIB_CTX_get0_global_default())
 		return -ENOMEM;
 	keyer->md = EVP_MD_fetch(NULL, "SHA256", NULL);
 	keyer->ctx = EVP_MD_CTX_new();
-	keyer->block_tokens = model->block_tokens;
 	keyer->key_bits = key_bits;
-	if (keyer->md && keyer->ctx && hash_begin(keyer) &&
-	    hash_u32(keyer, TAG_SCHEME, KEY_SCHEME) &&
+	if (keyer->md && keyer->ctx)
+		return 0;
+	prefix_keyer_deinit(keyer);
+	return -ENOMEM;
+}
+
+int prefix_key_base(struct prefix_keyer *keyer, const struct prefix_model *model,
+		    struct prefix_key *ret_base)
+{
+	if (hash_begin(keyer) && hash_u32(keyer, TAG_SCHEME, KEY_SCHEME) &&
 	    hash_field(keyer, TAG_FINGERPRINT, model->fingerprint,
 		       sizeof(model->fingerprint)) &&
 	    hash_string(keyer, TAG_K_FORMAT, model->k_format) &&
@@ -77,9 +83,8 @@ int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_model *mod
 	    hash_string(keyer, TAG_BACKEND, model->backend) &&
 	    hash_string(keyer, TAG_ROPE, model->rope) &&
 	    hash_u32(keyer, TAG_BLOCK_TOKENS, model->block_tokens) &&
-	    hash_end(keyer, &keyer->base))
+	    hash_end(keyer, ret_base))
 		return 0;
-	prefix_keyer_deinit(keyer);
 	return -ENOMEM;
 }
 
@@ -90,12 +95,12 @@ void prefix_keyer_deinit(struct prefix_keyer *keyer)
 	memset(keyer, 0, sizeof(*keyer));
 }
 
-int prefix_key_root(struct prefix_keyer *keyer, uint32_t domain, const void *adapter,
-		    size_t adapter_len, const void *salt, size_t salt_len,
-		    struct prefix_key *ret_key)
+int prefix_key_root(struct prefix_keyer *keyer, const struct prefix_key *base,
+		    uint32_t domain, const void *adapter, size_t adapter_len,
+		    const void *salt, size_t salt_len, struct prefix_key *ret_key)
 {
 	if (hash_begin(keyer) &&
-	    hash_field(keyer, TAG_COMMON, keyer->base.bytes, PREFIX_KEY_LEN) &&
+	    hash_field(keyer, TAG_COMMON, base->bytes, PREFIX_KEY_LEN) &&
 	    hash_u32(keyer, TAG_DOMAIN, domain) &&
 	    hash_field(keyer, TAG_ADAPTER, adapter, adapter_len) &&
 	    hash_field(keyer, TAG_SALT, salt, salt_len) && hash_end(keyer, ret_key))
@@ -103,14 +108,14 @@ int prefix_key_root(struct prefix_keyer *keyer, uint32_t domain, const void *ada
 	return -ENOMEM;
 }
 
-static bool hash_tokens(struct prefix_keyer *k, const int32_t *tokens)
+static bool hash_tokens(struct prefix_keyer *k, const int32_t *tokens, uint32_t n)
 {
 #if __BYTE_ORDER == __LITTLE_ENDIAN
-	size_t len = (size_t)k->block_tokens * sizeof(*tokens);
+	size_t len = (size_t)n * sizeof(*tokens);
 
 	return EVP_DigestUpdate(k->ctx, tokens, len) == 1;
 #else
-	for (uint32_t i = 0; i < k->block_tokens; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		uint32_t token = htole32((uint32_t)tokens[i]);
 
 		if (EVP_DigestUpdate(k->ctx, &token, sizeof(token)) != 1)
@@ -131,11 +136,11 @@ static void key_cut(struct prefix_key *key, uint32_t bits)
 }
 
 int prefix_key_next(struct prefix_keyer *keyer, const struct prefix_key *parent,
-		    const int32_t *tokens, struct prefix_key *ret_key)
+		    const int32_t *tokens, uint32_t n_tokens, struct prefix_key *ret_key)
 {
 	if (!hash_begin(keyer) ||
 	    EVP_DigestUpdate(keyer->ctx, parent->bytes, PREFIX_KEY_LEN) != 1 ||
-	    !hash_tokens(keyer, tokens) || !hash_end(keyer, ret_key))
+	    !hash_tokens(keyer, tokens, n_tokens) || !hash_end(keyer, ret_key))
 		return -ENOMEM;
 	key_cut(ret_key, keyer->key_bits);
 	return 0;

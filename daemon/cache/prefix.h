@@ -1,58 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The prefix index: from tokens to blocks that already hold their K and V.
+ * The prefix index: from tokens, or from keys of others, to blocks that already hold their bytes.
  *
- * Owns: one node per block of the pool (key, tokens, parent, number of children) and the
- * hash table over them. Runs on the loop thread. Relies on block.h for states and evict.h
- * for the order; the pool outlives the index. Does no I/O and knows no sequences.
+ * Owns: a slab of nodes and the tables over them. A node says what one block holds, held or will
+ * hold: it exists apart from the block, and a node without one is not resident. Runs on the loop
+ * thread. Relies on block.h for states and evict.h for the order; the pool outlives the index.
+ * Does no I/O and knows no sequences: those name blocks, the index names nodes.
  *
- *   root A ---- b7 ---- b2 ---- b9          a tree per root; a node is a full block,
- *                 \---- b4                  or a leaf that is open: b4 may be one
- *   root B ---- b5                          b7 has two children, b9 and b4 none
+ *   root A ---- n7 ---- n2 ---- n9          a tree per root; a node is full, or a leaf that
+ *                 \---- n4                  is partial: n4 may be one
+ *   root B ---- n5                          n7 has two children, n9 and n4 none
  *
- * Full blocks are found by key and shared. Where the next block of a chain is not there,
- * another child of the same parent may begin with the same tokens: prefix_find_rows() finds
- * the one with most of them, and the caller copies that block and goes on behind those rows.
- * So a sequence offers its open block as well, with as many rows as are computed; it goes on
- * writing behind them, and nobody but its writer holds the block for longer than a copy.
+ * A space (struct prefix_space) is what one identity fills: a model, or an engine that brings
+ * keys of its own. Several may share one index and its pool; nothing is found across them.
  *
  * Equations, checked by prefix_check():
  *
- *   node of n_rows = block_tokens in the table of keys;  any node in that of heads
- *   node <=> block indexed;  n_rows < block_tokens => n_children = 0
- *   node's parent is indexed or is the root;  n_children = nodes that name it as parent
+ *   node in use <=> n_rows > 0;  resident <=> block != BLOCK_NONE
+ *   node resident <=> its block is indexed and names it;  domain(node) = domain(block)
+ *   node resident  =>  its parent is resident or none
+ *   n_rows = block_tokens in the table of keys, any node with tokens in that of heads, unless
+ *	it is doomed;  n_rows < block_tokens  =>  no children
+ *   parent is in use or none;  n_children, n_resident and the list of children agree with it
+ *   n_tokens = n_rows + n_tokens(parent);  space(child) = space(parent)
  *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
- *   pins(child) > 0  =>  pins(parent) > 0     (prefix_pin() pins the chain)
+ *   pins(child) > 0  =>  pins(parent) > 0     (a pin is on the whole chain)
  *   domain(child) = domain(parent), or the parent is public
  *   n_public = nodes whose domain is PREFIX_DOMAIN_PUBLIC
  *   => all cached, unpinned blocks can be evicted, leaves first
  *
- * A hit needs equal key, tokens, parent, root and domain. So a collision of keys is a
- * miss, never a wrong answer, and several nodes of one key may live side by side.
- *
- * Equal blocks: two sequences may compute the same block in the same step. The second to
- * publish gets PREFIX_EXISTS with the block that is there; it takes a reference to that
- * one, gives its own back and goes on with the shared one. The bytes are equal, because a
- * block's bytes depend on its tokens and those before them only. This keeps the third
- * equation and halves the memory.
+ * A hit needs equal key, tokens (if the space has any), parent, root and domain. So a collision
+ * of keys is a miss, never a wrong answer. No two resident nodes that can be found are equal.
  *
  * Only a block whose step has completed may be published.
- *
- * Held prefixes: an administrator may hold a prefix, which pins its blocks, and may make
- * it public. Public blocks have a domain and a root of their own; a chain that reads them
- * looks there first, block by block, as long as all before it were public too, and goes on
- * in its own domain: what hangs below a public block belongs to who computed it, and
- * nobody else finds it. Making a prefix public moves its nodes; no byte is computed again.
- * Where an equal one is public it serves, and the rest of the prefix moves below it, so that
- * no two public blocks are equal. (prefix_admin.c)
- *
- * An index with an image (image.h) writes down the full blocks that it publishes, and is
- * rebuilt from it by a later process. A block that came back is believed when it is found
- * for the first time and its bytes have the right checksum; until then nobody holds it, nor
- * what hangs below it. When they have not, it goes with all below it, and the request
- * computes. Whoever takes such a block later has it zeroed: the number of a domain may mean
- * another by then. Open blocks are not written down, since their bytes change under their
- * record: a later process computes those rows again. (prefix_image.c)
  */
 #ifndef KVD_CACHE_PREFIX_H
 #define KVD_CACHE_PREFIX_H
@@ -64,46 +44,82 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NODE_NONE UINT32_MAX
+
 /* The domain that every chain with reads_public looks in. No uid and no named domain. */
 #define PREFIX_DOMAIN_PUBLIC (UINT32_MAX - 1)
 
-/* Named conditions of prefix_publish(). */
+/* Spaces of one index; the first is the one that an image is of. */
+#define PREFIX_MAX_SPACES 16
+
+/* Named conditions of prefix_publish() and prefix_publish_rows(). */
 enum {
 	PREFIX_EXISTS = 1, /* an equal block is published; *ret_id is that one */
 	PREFIX_ORPHAN = 2, /* the parent is not in the index (flushed): stay private */
+	PREFIX_FULL = 3,   /* no node is free: stay private */
 };
 
 /* The two tables that a node may stand in. */
 enum prefix_table { PREFIX_BY_KEY, PREFIX_BY_HEAD, PREFIX_N_TABLES };
 
-/* Neighbours in a bucket; BLOCK_NONE at the ends. */
+/* Neighbours in a list; NODE_NONE at the ends. */
 struct prefix_link {
 	uint32_t next;
 	uint32_t prev;
 };
 
 /**
+ * struct prefix_space - what one identity fills
+ * @base: digest of it, a part of every root
+ * @public_root: root of all public chains
+ * @block_tokens: tokens, or positions, in a block
+ * @keys_only: its chains come with keys and without tokens
+ */
+struct prefix_space {
+	struct prefix_key base;
+	struct prefix_key public_root;
+	uint32_t block_tokens;
+	bool keys_only;
+};
+
+/**
  * struct prefix_node - what the index knows of one block
- * @key: its key
+ * @key: its key; of a partial one that of the block before it, or the root
  * @root: root of its chain; compared where the parent is none
- * @parent: block id of the block before, or BLOCK_NONE
- * @n_children: nodes whose parent this is
- * @n_rows: tokens, and rows that others may read; block_tokens unless it is open
+ * @life: number of its publication; (life, id) is a name that is never given again
+ * @block: where its bytes are, or BLOCK_NONE
+ * @domain: who may read it
+ * @parent: node before it, or NODE_NONE
+ * @first_child, @siblings: list of the nodes whose parent this is
+ * @n_children: how many; @n_resident: those that have a block
+ * @n_rows: rows that others may read; 0: the node is free, and @parent the next free one
+ * @n_tokens: rows of the whole chain
  * @links: neighbours in its bucket of each table
- * @held: an administrator holds the prefix that ends here
+ * @space: number of its space
+ * @pinned: an administrator pinned the prefix that ends here
  * @unverified: a former process computed it, and its bytes were not compared with their
  *	checksum yet
- * @mark: what the flush or the rebuilding in hand does with it
+ * @doomed: its bytes were wrong: it is in no table, and waits to be dropped
+ * @mark: of the rebuilding in hand
  */
 struct prefix_node {
 	struct prefix_key key;
 	struct prefix_key root;
+	uint32_t life;
+	uint32_t block;
+	uint32_t domain;
 	uint32_t parent;
+	uint32_t first_child;
+	struct prefix_link siblings;
 	uint32_t n_children;
+	uint32_t n_resident;
 	uint32_t n_rows;
+	uint32_t n_tokens;
 	struct prefix_link links[PREFIX_N_TABLES];
-	bool held;
+	uint8_t space;
+	bool pinned;
 	bool unverified;
+	bool doomed;
 	uint8_t mark;
 };
 
@@ -125,54 +141,57 @@ struct prefix_counters {
 	uint64_t duplicate_blocks;
 };
 
-/* Keys remembered; direct mapped. A burst of equal prompts then hashes each block once. */
-#define PREFIX_MEMO_KEYS 1024
-
-/**
- * struct prefix_memo - a key that was made lately, so that it need not be hashed again
- * @parent: key or root before it; with its tokens, compared whole, it fixes @key
- */
-struct prefix_memo {
-	struct prefix_key parent;
-	struct prefix_key key;
-	bool used;
-};
+struct prefix_memo;
+struct prefix_flush;
 
 /**
  * struct prefix_index - the index
- * @nodes: [n_blocks], indexed by block id
- * @tokens: [n_blocks][block_tokens]
- * @memo: [PREFIX_MEMO_KEYS]; @memo_tokens: [PREFIX_MEMO_KEYS][block_tokens]
- * @public_root: root of all public chains
- * @n_public: nodes of public blocks
- * @buckets: [n_buckets] first block id of each chain; n_buckets is a power of two
+ * @nodes: [cap_nodes] the slab; @free_node: first free one
+ * @node_of: [n_blocks] node of each indexed block
+ * @tokens: [cap_nodes][max_tokens]; NULL: no space has any
+ * @spaces: [n_spaces]
+ * @memo: keys that were made lately; @memo_tokens: tokens of each
+ * @n_nodes: in use; @n_public: of public blocks
+ * @lives: of the node that was published last
+ * @buckets: [n_buckets] first node of each chain by key, n_buckets a power of two
  * @heads: [n_buckets] the same by head: root, parent and first token
- * @image: where published blocks are written down, or NULL
+ * @doomed: first of the nodes that wait to be dropped
+ * @flushes: those in hand, which follow what happens to the nodes they stand at
+ * @image: where published blocks of the first space are written down, or NULL
  */
 struct prefix_index {
 	struct block_pool *pool;
 	struct prefix_keyer keyer;
 	struct prefix_node *nodes;
+	uint32_t *node_of;
 	int32_t *tokens;
+	struct prefix_space spaces[PREFIX_MAX_SPACES];
+	uint32_t n_spaces;
 	struct prefix_memo *memo;
 	int32_t *memo_tokens;
 	uint32_t *buckets;
 	uint32_t *heads;
 	uint32_t n_buckets;
-	uint32_t block_tokens;
+	uint32_t max_tokens;
+	uint32_t cap_nodes;
+	uint32_t free_node;
 	uint32_t n_nodes;
 	uint32_t n_public;
-	struct prefix_key public_root;
+	uint32_t lives;
+	uint32_t doomed;
+	struct prefix_flush *flushes;
 	struct prefix_counters counters;
 	struct image *image;
 };
 
 /**
  * struct prefix_chain - one sequence's way through the index
- * @root: from prefix_key_root()
- * @keys: [n_keys] keys of its leading full blocks, made once each, on demand
+ * @root: from prefix_key_root(), with the base of its space
+ * @keys: [n_keys] keys of its leading full blocks, made once each, on demand; where the space
+ *	has no tokens the caller's, all of them
  * @n_keys: how many are made
  * @cap_keys: room in @keys; the caller's memory
+ * @space: number of its space
  * @domain: as in the root
  * @reads_public: finds public blocks too; not with a salt, which narrows
  * @owner: label of the process that asks
@@ -185,31 +204,44 @@ struct prefix_chain {
 	struct prefix_key *keys;
 	uint32_t n_keys;
 	uint32_t cap_keys;
+	uint32_t space;
 	uint32_t domain;
 	bool reads_public;
 	uint64_t owner;
 };
 
 /**
- * prefix_init() - an empty index over a pool
+ * prefix_init() - an empty index over a pool, with one space
  * @index: caller's memory
  * @pool: outlives the index; no block is indexed
- * @model: fields common to all keys
+ * @model: identity of the space
+ * @n_nodes: room for so many; 0: for one of each block
  * @key_bits: 256; fewer in tests
  *
  * Return: 0, -EINVAL, -ENOMEM.
  */
 int prefix_init(struct prefix_index *index, struct block_pool *pool,
-		const struct prefix_model *model, uint32_t key_bits);
+		const struct prefix_model *model, uint32_t n_nodes, uint32_t key_bits);
 
 /* The pool's blocks keep their indexed mark: deinit the pool right after. */
 void prefix_deinit(struct prefix_index *index);
 
 /**
+ * prefix_add_space() - one more identity
+ * @model: no more tokens in a block than the first space has, or keys_only
+ * @ret_space: its number, for chains
+ *
+ * Return: 0, -EINVAL, -ENOSPC, -ENOMEM.
+ */
+int prefix_add_space(struct prefix_index *index, const struct prefix_model *model,
+		     uint32_t *ret_space);
+
+/**
  * prefix_chain_key() - key of block @i of a sequence
  * @index: index
  * @chain: the sequence's chain
- * @tokens: the sequence's tokens, at least (i + 1) * block_tokens of them
+ * @tokens: the sequence's tokens, at least (i + 1) * block_tokens of them; NULL in a space
+ *	without tokens, here and below
  * @i: block number, below cap_keys
  *
  * Return: borrowed key, or NULL if libcrypto is out of memory.
@@ -219,13 +251,13 @@ const struct prefix_key *prefix_chain_key(struct prefix_index *index,
 					  const int32_t *tokens, uint32_t i);
 
 /**
- * prefix_find() - block @i of a sequence, if it is published
+ * prefix_find() - block @i of a sequence, if it is published and resident
  * @index, @chain, @tokens, @i: as prefix_chain_key()
- * @parent: block id of block i - 1, BLOCK_NONE for i = 0
+ * @parent: block i - 1, BLOCK_NONE for i = 0
  *
  * Takes no reference and counts nothing.
  *
- * Return: block id, or BLOCK_NONE.
+ * Return: block, or BLOCK_NONE.
  */
 uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 		     const int32_t *tokens, uint32_t i, uint32_t parent);
@@ -236,66 +268,52 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
  * As prefix_find(). This is how a sequence adopts, one by one, blocks that another has
  * published since it looked last.
  *
- * Return: block id, or BLOCK_NONE.
+ * Return: block, or BLOCK_NONE.
  */
 uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
 			const int32_t *tokens, uint32_t i, uint32_t parent);
 
 /**
- * prefix_lookup() - the longest published prefix
- * @index, @chain, @tokens: as above
- * @max_blocks: look no further; at most cap_keys, and all its tokens are there
- * @ids: [max_blocks] block ids, each with a reference
- *
- * The caller counts what it asked for in counters.queried_tokens.
- *
- * Return: number of ids.
- */
-uint32_t prefix_lookup(struct prefix_index *index, struct prefix_chain *chain,
-		       const int32_t *tokens, uint32_t max_blocks, uint32_t *ids);
-
-/**
  * prefix_publish() - others may find block @i from now on
  * @index, @chain, @tokens, @i, @parent: as prefix_find()
- * @id: active, not indexed or open, of the chain's domain; its step has completed
- * @ret_id: with PREFIX_EXISTS the equal block, borrowed
+ * @id: active, not indexed or partial, of the chain's domain; its step has completed
+ * @ret_id: set with PREFIX_EXISTS only
  *
- * Return: 0, PREFIX_EXISTS, PREFIX_ORPHAN, or -ENOMEM (then it stays private).
+ * An equal node that is not resident gets the block. With PREFIX_EXISTS, @id may be indexed no
+ * more: take a reference to the other one and give that of @id back.
+ *
+ * Return: 0; PREFIX_EXISTS, which may be @id itself; PREFIX_ORPHAN; PREFIX_FULL; -ENOMEM.
  */
 int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
 		   uint32_t *ret_id);
 
 /**
- * prefix_find_rows() - the block after @parent that begins as block @i does
- * @index, @chain, @tokens, @i, @parent: as prefix_find(); of @tokens only the first
- *	@max_rows of the block need be there
- * @max_rows: more rows than these are of no use, 1 .. block_tokens
- * @ret_rows: leading rows that are the same, 1 .. max_rows
+ * prefix_find_rows() - the block that begins with most tokens of block @i
+ * @index, @chain, @tokens, @i, @parent: as prefix_find(), which found nothing
+ * @max_rows: 1 .. block_tokens: tokens that are there
+ * @ret_rows: how many leading rows are the same; 0 with BLOCK_NONE
  *
- * Takes no reference and counts nothing. Looks at a bounded number of blocks, the latest
- * first, so it may miss one.
- *
- * Return: block id, or BLOCK_NONE.
+ * Takes no reference and counts nothing.
  */
 uint32_t prefix_find_rows(struct prefix_index *index, const struct prefix_chain *chain,
 			  const int32_t *tokens, uint32_t i, uint32_t parent,
 			  uint32_t max_rows, uint32_t *ret_rows);
 
-/* A reference to what prefix_find_rows() found, counted as a hit of @n_rows tokens. */
+/* A reference to what prefix_find_rows() found, to copy @n_rows rows from; counted as a hit. */
 void prefix_acquire_rows(struct prefix_index *index, const struct prefix_chain *chain,
 			 uint32_t id, uint32_t n_rows);
 
 /**
- * prefix_publish_rows() - others may copy the first rows of an open block from now on
+ * prefix_publish_rows() - others may copy the first rows of a partial block from now on
  * @index, @chain, @tokens, @i, @parent: as prefix_publish()
  * @id: active; published by a call with fewer rows, or not indexed
  * @n_rows: rows whose step has completed, 1 .. block_tokens - 1
  *
- * A shorter open block with the same tokens that nobody holds goes. When the block is full,
+ * A shorter partial block with the same tokens that nobody holds goes. When the block is full,
  * prefix_publish() makes a full one of it.
  *
- * Return: 0; PREFIX_EXISTS: another offers these rows; PREFIX_ORPHAN.
+ * Return: 0; PREFIX_EXISTS: another has these rows; PREFIX_ORPHAN; PREFIX_FULL.
  */
 int prefix_publish_rows(struct prefix_index *index, const struct prefix_chain *chain,
 			const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
@@ -312,69 +330,32 @@ int prefix_take(struct prefix_index *index, uint32_t domain, uint64_t owner,
 /* Evicts up to @n blocks, leaves first. Return: how many. */
 uint32_t prefix_evict(struct prefix_index *index, uint32_t n);
 
-/* Pins an indexed block and the chain above it, so that it stays cached. */
-void prefix_pin(struct prefix_index *index, uint32_t id);
-void prefix_unpin(struct prefix_index *index, uint32_t id);
+/* Rows of an indexed block that others may read. */
+static inline uint32_t prefix_n_rows(const struct prefix_index *index, uint32_t id)
+{
+	return index->nodes[index->node_of[id]].n_rows;
+}
 
 /**
- * struct prefix_flush_result - what a flush did, in blocks
- * @flushed: were cached and are free now
- * @kept_active: are read by running requests; they left the index, so that no new request
- *	finds them, and become free when their holders let go
- * @kept_pinned: are pinned; untouched
- * @remaining: flushable blocks still there, counted again afterwards: 0
- */
-struct prefix_flush_result {
-	uint32_t flushed;
-	uint32_t kept_active;
-	uint32_t kept_pinned;
-	uint32_t remaining;
-};
-
-/**
- * prefix_flush() - empty one domain's part of the index; of a public one, what hangs below it too
+ * prefix_pin() - keep the prefix that ends at a node until prefix_unpin()
  * @index: index
- * @domain: which
- * @ret_result: counts
- *
- * Safe at any time, also while a step is in flight: blocks with holders keep their bytes.
- */
-void prefix_flush(struct prefix_index *index, uint32_t domain,
-		  struct prefix_flush_result *ret_result);
-void prefix_flush_all(struct prefix_index *index, struct prefix_flush_result *ret_result);
-
-/**
- * prefix_hold() - hold the prefix that ends at a block until prefix_release()
- * @index: index
- * @id: its last block, indexed and full
- * @make_public: every domain may read it from now on, also after the release; if an equal
- *	prefix is public, that one is held instead
+ * @node: its last one, resident and full
+ * @make_public: every domain may read it from now on, also after the pin; if an equal
+ *	prefix is public, that one is pinned instead
  * @max_pinned: blocks of the pool that may be pinned in all
  *
- * Holding what is held changes nothing, but for making it public.
+ * A pin is a flag: pinning what is pinned changes nothing, but for making it public.
  *
- * Return: 0; -EDQUOT: it would pin more than @max_pinned; -EBUSY: its beginning is public in
+ * Return: 0; -ENOENT: it is about to be dropped; -EDQUOT: it would pin more than @max_pinned; -EBUSY: its beginning is public in
  * another chain, and requests read what is to follow that; -ENOMEM: some of its leading
  * blocks may have become public.
  */
-int prefix_hold(struct prefix_index *index, uint32_t id, bool make_public,
-		uint32_t max_pinned);
+int prefix_pin(struct prefix_index *index, uint32_t node, bool make_public,
+	       uint32_t max_pinned);
 
-/* Of the equal public one, where that is held instead. Return: 0; -ENOENT: nobody holds it;
- * -ENOMEM. */
-int prefix_release(struct prefix_index *index, uint32_t id);
-
-/**
- * prefix_flush_chain() - forget one prefix
- * @index: index
- * @id: its last block, indexed
- * @tree: also everything that goes on from there; else no full block does, or it is kept
- * @ret_result: counts, of the blocks that no other prefix has
- *
- * The open blocks right after it go in any case: below a public block those of all domains.
- */
-void prefix_flush_chain(struct prefix_index *index, uint32_t id, bool tree,
-			struct prefix_flush_result *ret_result);
+/* Of the equal public one, where that is pinned instead. Return: 0; -ENOENT: it is not
+ * pinned; -ENOMEM. */
+int prefix_unpin(struct prefix_index *index, uint32_t node);
 
 /**
  * struct prefix_restored - what came of the records of an image
@@ -388,11 +369,11 @@ struct prefix_restored {
 
 /**
  * prefix_restore() - rebuild an index from an image, and go on writing to that
- * @index: empty, over a pool that is all free and of the same number of blocks
+ * @index: empty, with one space, over a pool that is all free and of the same number of blocks
  * @image: outlives the index
  * @ret_result: counts
  *
- * Blocks without a record become free, to be zeroed by whoever takes them. The order of
+ * Blocks without a record become free, to be zeroed before they are used. The order of
  * eviction is that of their last use; what had been found then is kept longer, as before.
  *
  * Return: 0; -ENOMEM: nothing was taken over, and index and pool are as before.
@@ -408,21 +389,6 @@ int prefix_restore(struct prefix_index *index, struct image *image,
  * Return: how many blocks are left to be written.
  */
 uint32_t prefix_save(struct prefix_index *index, size_t max_bytes);
-
-/**
- * prefix_drop() - a block is not what it should be: it goes, with all that hang below it
- * @index: index
- * @id: indexed; nobody holds it or any of those, but pins and holds of administrators
- *
- * Return: number of blocks that went.
- */
-uint32_t prefix_drop(struct prefix_index *index, uint32_t id);
-
-/* Rows of an indexed block that others may read. */
-static inline uint32_t prefix_n_rows(const struct prefix_index *index, uint32_t id)
-{
-	return index->nodes[id].n_rows;
-}
 
 /* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);

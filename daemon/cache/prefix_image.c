@@ -6,33 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void node_record(struct prefix_index *index, uint32_t id, bool keep_sum)
-{
-	const struct prefix_node *node = &index->nodes[id];
-	const struct block *b = block_pool_get(index->pool, id);
-	const struct image_record fields = {
-		.life = b->generation,
-		.parent = node->parent,
-		.parent_life =
-			node->parent == BLOCK_NONE
-				? 0
-				: block_pool_get(index->pool, node->parent)->generation,
-		.domain = b->domain,
-		.flags = node->held ? IMAGE_HELD : 0,
-		.root = node->root,
-		.key = node->key,
-	};
-
-	image_commit(index->image, id, &fields, node_tokens(index, id), keep_sum);
-}
-
-void node_rewrite(struct prefix_index *index, uint32_t id)
-{
-	/* one that waits for its record gets the latest anyway, an open one gets none */
-	if (index->image && !index->image->queued[id] && !node_is_open(index, id))
-		node_record(index, id, true);
-}
-
 uint32_t prefix_save(struct prefix_index *index, size_t max_bytes)
 {
 	size_t each, left = max_bytes;
@@ -47,23 +20,12 @@ uint32_t prefix_save(struct prefix_index *index, size_t max_bytes)
 			break;
 		left -= left < each ? left : each;
 		/* it may have gone meanwhile, or have come again, with other tokens */
-		if (block_pool_get(index->pool, id)->indexed && !node_is_open(index, id))
+		id = node_of_block(index, id);
+		if (id != NODE_NONE && !index->nodes[id].space &&
+		    !index->nodes[id].doomed && !node_is_partial(index, id))
 			node_record(index, id, false);
 	}
 	return index->image->n_pending;
-}
-
-bool node_verify(struct prefix_index *index, uint32_t id)
-{
-	if (!index->nodes[id].unverified)
-		return true;
-	if (image_is_committed(index->image, id) && image_bytes_match(index->image, id)) {
-		index->nodes[id].unverified = false;
-		return true;
-	}
-	index->image->n_bad++;
-	index->image->n_lost += prefix_drop(index, id);
-	return false;
 }
 
 /* What is known of a record while the index is rebuilt: prefix_node.mark. */
@@ -71,8 +33,8 @@ enum { MARK_NONE, MARK_WHOLE, MARK_WALKED, MARK_LINKED };
 
 /**
  * struct rebuild - the work in hand
- * @path: [n_blocks] from a block up to the first ancestor that is settled
- * @order: [n_blocks] blocks as they were linked: parents before children
+ * @path: [n_blocks] from a node up to the first ancestor that is settled
+ * @order: [n_blocks] nodes as they were linked: parents before children
  */
 struct rebuild {
 	struct prefix_index *index;
@@ -86,56 +48,63 @@ struct rebuild {
 	uint32_t n_linked;
 };
 
-/* What can be said of a record without looking at others. */
-static bool record_possible(const struct rebuild *rb, uint32_t id)
+/* What can be said of a block's record without looking at others. */
+static bool record_possible(const struct rebuild *rb, uint32_t block)
 {
-	const struct image_record *r = image_record(rb->image, id);
+	const struct image_record *r = image_record(rb->image, block);
+	const struct prefix_index *index = rb->index;
 
-	if (!image_is_committed(rb->image, id))
+	if (!image_is_committed(rb->image, block))
 		return false;
-	if (r->domain == BLOCK_DOMAIN_ZERO || r->flags & ~(uint32_t)IMAGE_HELD)
+	if (r->domain == BLOCK_DOMAIN_ZERO || r->flags & ~(uint32_t)IMAGE_PINNED)
 		return false;
 	if (r->domain == PREFIX_DOMAIN_PUBLIC &&
-	    memcmp(&r->root, &rb->index->public_root, sizeof(r->root)) != 0)
+	    memcmp(&r->root, &index->spaces[0].public_root, sizeof(r->root)) != 0)
 		return false;
 	for (uint32_t i = 0; i < rb->image->block_tokens; i++)
 		if (r->tokens[i] < 0)
 			return false;
-	return r->parent == BLOCK_NONE ||
-	       (r->parent < rb->image->n_blocks && r->parent != id);
+	/* another may say that it is the same node: the first one is */
+	return r->node < index->cap_nodes && !index->nodes[r->node].mark &&
+	       (r->parent == NODE_NONE ||
+		(r->parent < index->cap_nodes && r->parent != r->node));
 }
 
-/* Takes the record over into the node, which is in no table yet. */
-static void record_take(struct rebuild *rb, uint32_t id)
+/* Takes the record over into its node, which is in no table yet. */
+static void record_take(struct rebuild *rb, uint32_t block)
 {
-	const struct image_record *r = image_record(rb->image, id);
+	const struct image_record *r = image_record(rb->image, block);
 
-	rb->index->nodes[id] = (struct prefix_node){
+	rb->index->nodes[r->node] = (struct prefix_node){
 		.key = r->key,
 		.root = r->root,
+		.life = r->life,
+		.block = block,
+		.domain = r->domain,
 		.parent = r->parent,
+		.first_child = NODE_NONE,
 		.n_rows = rb->image->block_tokens,
 		.unverified = true,
 		.mark = MARK_WHOLE,
 	};
-	memcpy(node_tokens(rb->index, id), r->tokens,
+	memcpy(node_tokens(rb->index, r->node), r->tokens,
 	       (size_t)rb->image->block_tokens * sizeof(*r->tokens));
 }
 
-/* Whether a block may hang below another, as prefix_check() has it. */
+/* Whether a node may hang below another, as prefix_check() has it. */
 static bool parent_fits(const struct rebuild *rb, uint32_t id)
 {
-	const struct image_record *r = image_record(rb->image, id), *up;
+	const struct prefix_node *node = &rb->index->nodes[id], *up;
 
-	if (r->parent == BLOCK_NONE)
+	if (node->parent == NODE_NONE)
 		return true;
-	if (rb->index->nodes[r->parent].mark != MARK_LINKED)
-		return false;
-	up = image_record(rb->image, r->parent);
-	if (up->life != r->parent_life)
+	up = &rb->index->nodes[node->parent];
+	if (up->mark != MARK_LINKED ||
+	    up->life != image_record(rb->image, node->block)->parent_life)
 		return false;
 	return up->domain == PREFIX_DOMAIN_PUBLIC ||
-	       (up->domain == r->domain && !memcmp(&up->root, &r->root, sizeof(r->root)));
+	       (up->domain == node->domain &&
+		!memcmp(&up->root, &node->root, sizeof(node->root)));
 }
 
 /*
@@ -151,17 +120,18 @@ static int key_fits(struct rebuild *rb, uint32_t id)
 	uint32_t n = 0;
 	int r = 0;
 
-	if (node->parent != BLOCK_NONE &&
+	if (node->parent != NODE_NONE &&
 	    !memcmp(&node->root, &index->nodes[node->parent].root, sizeof(node->root)))
 		key = index->nodes[node->parent].key;
 	else
-		for (uint32_t i = node->parent; i != BLOCK_NONE;
+		for (uint32_t i = node->parent; i != NODE_NONE;
 		     i = index->nodes[i].parent)
 			rb->path[n++] = i;
 	while (n > 0 && !r)
-		r = node_key_next(index, &key, node_tokens(index, rb->path[--n]), &key);
+		r = node_key_next(index, 0, &key, node_tokens(index, rb->path[--n]),
+				  &key);
 	if (!r)
-		r = node_key_next(index, &key, node_tokens(index, id), &key);
+		r = node_key_next(index, 0, &key, node_tokens(index, id), &key);
 	return r < 0 ? r : !memcmp(&key, &node->key, sizeof(key));
 }
 
@@ -171,7 +141,7 @@ static bool has_twin(const struct rebuild *rb, uint32_t id)
 	const struct prefix_index *index = rb->index;
 	const struct prefix_node *node = &index->nodes[id];
 
-	for (uint32_t i = *node_bucket(index, &node->key); i != BLOCK_NONE;
+	for (uint32_t i = *node_bucket(index, &node->key); i != NODE_NONE;
 	     i = index->nodes[i].links[PREFIX_BY_KEY].next) {
 		const struct prefix_node *other = &index->nodes[i];
 
@@ -196,8 +166,9 @@ static int link_one(struct rebuild *rb, uint32_t id)
 		return r < 0 ? r : 0;
 	node->mark = MARK_LINKED;
 	node_link(rb->index, id);
+	rb->index->node_of[node->block] = id;
 	rb->order[rb->n_linked] = (struct rebuild_block){
-		.use = rb->image->uses[id],
+		.use = rb->image->uses[node->block],
 		.rank = rb->n_linked,
 		.id = id,
 	};
@@ -212,7 +183,7 @@ static int link_chain(struct rebuild *rb, uint32_t id)
 	uint32_t n = 0, *path = rb->path + rb->image->n_blocks;
 	int r = 0;
 
-	while (id != BLOCK_NONE && nodes[id].mark == MARK_WHOLE) {
+	while (id != NODE_NONE && nodes[id].mark == MARK_WHOLE) {
 		nodes[id].mark = MARK_WALKED;
 		path[n++] = id;
 		id = nodes[id].parent;
@@ -239,51 +210,66 @@ static int by_use(const void *a, const void *b)
 static void revive(struct rebuild *rb)
 {
 	struct prefix_index *index = rb->index;
+	const struct prefix_node *nodes = index->nodes;
 	struct image *image = rb->image;
 	struct evict *evict = &index->pool->evict;
 
 	for (uint32_t i = rb->n_linked; i-- > 0;) {
-		uint32_t id = rb->order[i].id, parent = index->nodes[id].parent;
-		uint64_t use = image->uses[id], up;
+		uint32_t id = rb->order[i].id, parent = nodes[id].parent;
+		uint64_t use = image->uses[nodes[id].block], *up;
 
 		rb->order[i].use = use >> 1;
 		if (image->clock < use >> 1)
 			image->clock = use >> 1;
-		if (parent == BLOCK_NONE)
+		if (parent == NODE_NONE)
 			continue;
-		up = image->uses[parent];
-		image->uses[parent] =
-			(up >> 1 > use >> 1 ? up >> 1 : use >> 1) << 1 | ((up | use) & 1);
+		up = &image->uses[nodes[parent].block];
+		*up = (*up >> 1 > use >> 1 ? *up >> 1 : use >> 1) << 1 |
+		      ((*up | use) & 1);
 	}
 	qsort(rb->order, rb->n_linked, sizeof(*rb->order), by_use);
 	for (uint32_t i = 0; i < rb->n_linked; i++) {
-		uint32_t id = rb->order[i].id;
-		const struct image_record *r = image_record(image, id);
+		uint32_t id = rb->order[i].id, block = nodes[id].block;
 
-		evict_admit(evict, id, node_bits(index, id));
-		if (image->uses[id] & 1)
-			evict_touch(evict, id);
-		block_pool_revive(index->pool, id, r->domain, r->life);
-		index->n_public += r->domain == PREFIX_DOMAIN_PUBLIC;
+		evict_admit(evict, block, node_bits(index, id));
+		if (image->uses[block] & 1)
+			evict_touch(evict, block);
+		block_pool_revive(index->pool, block, nodes[id].domain);
+		if ((int32_t)(nodes[id].life - index->lives) > 0)
+			index->lives = nodes[id].life;
 	}
 	for (uint32_t i = 0; i < rb->n_linked; i++) {
 		uint32_t id = rb->order[i].id;
 
-		if (!(image_record(image, id)->flags & IMAGE_HELD))
+		if (!(image_record(image, nodes[id].block)->flags & IMAGE_PINNED))
 			continue;
-		index->nodes[id].held = true;
-		prefix_pin(index, id);
+		index->nodes[id].pinned = true;
+		node_pin_chain(index, id);
 	}
 }
 
-static void unlink_all(struct rebuild *rb)
+/* What was taken and not linked is free, and so is what had no record. */
+static void free_rest(struct rebuild *rb)
 {
 	struct prefix_index *index = rb->index;
+	uint32_t *next = &index->free_node;
 
-	for (uint32_t i = 0; i < index->n_buckets; i++)
-		index->buckets[i] = index->heads[i] = BLOCK_NONE;
-	memset(index->nodes, 0, (size_t)rb->image->n_blocks * sizeof(*index->nodes));
-	index->n_nodes = 0;
+	for (uint32_t i = 0; i < index->cap_nodes; i++) {
+		if (index->nodes[i].mark == MARK_LINKED)
+			continue;
+		index->nodes[i] = (struct prefix_node){.block = BLOCK_NONE};
+		*next = i;
+		next = &index->nodes[i].parent;
+	}
+	*next = NODE_NONE;
+	for (uint32_t i = 0; i < rb->image->n_blocks; i++) {
+		if (block_pool_get(index->pool, i)->indexed)
+			continue;
+		image_clear(rb->image, i);
+		block_pool_distrust(index->pool, i,
+				    image_record(rb->image, i)->life != 0);
+	}
+	block_pool_relist(index->pool);
 }
 
 int prefix_restore(struct prefix_index *index, struct image *image,
@@ -303,22 +289,15 @@ int prefix_restore(struct prefix_index *index, struct image *image,
 		if (record_possible(&rb, i))
 			record_take(&rb, i);
 	}
-	for (uint32_t i = 0; i < n_blocks && !r; i++)
+	for (uint32_t i = 0; i < index->cap_nodes && !r; i++)
 		r = link_chain(&rb, i);
 	if (r < 0) {
-		unlink_all(&rb);
+		node_free_all(index);
 	} else {
 		index->image = image;
+		index->lives = image_lives(image);
 		revive(&rb);
-		for (uint32_t i = 0; i < n_blocks; i++) {
-			if (index->nodes[i].mark == MARK_LINKED)
-				continue;
-			image_clear(image, i);
-			/* one more life may have had a name and no record */
-			block_pool_distrust(index->pool, i,
-					    image_record(image, i)->life + 1);
-		}
-		block_pool_relist(index->pool);
+		free_rest(&rb);
 		*ret_result = (struct prefix_restored){
 			.restored = rb.n_linked,
 			.dropped = n_records - rb.n_linked,

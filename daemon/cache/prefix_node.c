@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+/* Nodes, the tree and the tables. See prefix_node.h. */
 #include "daemon/cache/prefix_node.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "daemon/cache/prefix_walk.h"
 
 /* Any spread will do for these: a collision costs a comparison, nothing more. */
 static uint64_t mix(uint64_t h, uint32_t word)
@@ -25,8 +28,8 @@ uint64_t node_bits(const struct prefix_index *index, uint32_t id)
 	uint64_t bits;
 
 	memcpy(&bits, node->key.bytes + 8, sizeof(bits));
-	/* an open block has the key of the block before it */
-	return node_is_open(index, id)
+	/* a partial block has the key of the block before it */
+	return node_is_partial(index, id)
 		       ? mix_tokens(bits, node_tokens(index, id), node->n_rows)
 		       : bits;
 }
@@ -40,20 +43,23 @@ static uint32_t memo_place(const struct prefix_key *parent, const int32_t *token
 	return (uint32_t)(mix_tokens(h, tokens, n) >> 32) % PREFIX_MEMO_KEYS;
 }
 
-int node_key_next(struct prefix_index *index, const struct prefix_key *parent,
-		  const int32_t *tokens, struct prefix_key *ret_key)
+int node_key_next(struct prefix_index *index, uint32_t space,
+		  const struct prefix_key *parent, const int32_t *tokens,
+		  struct prefix_key *ret_key)
 {
-	uint32_t n = index->block_tokens, place = memo_place(parent, tokens, n);
+	uint32_t n = index->spaces[space].block_tokens,
+		 place = memo_place(parent, tokens, n);
 	struct prefix_memo *memo = &index->memo[place];
-	int32_t *memo_tokens = index->memo_tokens + (size_t)place * n;
+	int32_t *memo_tokens = index->memo_tokens + (size_t)place * index->max_tokens;
 	struct prefix_key key;
 
+	/* what is before it says which space it is, so that as many tokens are compared */
 	if (memo->used && !memcmp(&memo->parent, parent, sizeof(*parent)) &&
 	    !memcmp(memo_tokens, tokens, n * sizeof(*tokens))) {
 		*ret_key = memo->key;
 		return 0;
 	}
-	if (prefix_key_next(&index->keyer, parent, tokens, &key) < 0)
+	if (prefix_key_next(&index->keyer, parent, tokens, n, &key) < 0)
 		return -ENOMEM;
 	*memo = (struct prefix_memo){.parent = *parent, .key = key, .used = true};
 	memcpy(memo_tokens, tokens, n * sizeof(*tokens));
@@ -72,7 +78,9 @@ uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key 
 
 int32_t *node_tokens(const struct prefix_index *index, uint32_t id)
 {
-	return index->tokens + (size_t)id * index->block_tokens;
+	if (node_space(index, id)->keys_only)
+		return NULL;
+	return index->tokens + (size_t)id * index->max_tokens;
 }
 
 uint32_t *node_heads(const struct prefix_index *index, const struct prefix_key *root,
@@ -85,216 +93,276 @@ uint32_t *node_heads(const struct prefix_index *index, const struct prefix_key *
 	return &index->heads[(uint32_t)(h >> 32) & (index->n_buckets - 1)];
 }
 
-static uint32_t *node_head(const struct prefix_index *index, uint32_t id)
-{
-	const struct prefix_node *node = &index->nodes[id];
-
-	return node_heads(index, &node->root, node->parent, *node_tokens(index, id));
-}
-
-/* Where the list begins that the node stands in, or has to. */
+/* Where the list begins that the node stands in, or has to; NULL: in none. */
 static uint32_t *table_bucket(const struct prefix_index *index, enum prefix_table table,
 			      uint32_t id)
 {
-	return table == PREFIX_BY_KEY ? node_bucket(index, &index->nodes[id].key)
-				      : node_head(index, id);
+	const struct prefix_node *node = &index->nodes[id];
+
+	if (table == PREFIX_BY_KEY)
+		return node_is_partial(index, id) ? NULL : node_bucket(index, &node->key);
+	return node_tokens(index, id) ? node_heads(index, &node->root, node->parent,
+						   *node_tokens(index, id))
+				      : NULL;
 }
 
-static void table_add(struct prefix_index *index, enum prefix_table table, uint32_t id)
+static void list_add(struct prefix_index *index, uint32_t *first, enum prefix_table table,
+		     uint32_t id)
 {
-	uint32_t *first = table_bucket(index, table, id);
-
-	index->nodes[id].links[table] = (struct prefix_link){*first, BLOCK_NONE};
-	if (*first != BLOCK_NONE)
+	if (!first)
+		return;
+	index->nodes[id].links[table] = (struct prefix_link){*first, NODE_NONE};
+	if (*first != NODE_NONE)
 		index->nodes[*first].links[table].prev = id;
 	*first = id;
 }
 
-static void table_remove(struct prefix_index *index, enum prefix_table table, uint32_t id)
+static void list_remove(struct prefix_index *index, uint32_t *first,
+			enum prefix_table table, uint32_t id)
 {
 	const struct prefix_link *link = &index->nodes[id].links[table];
 
-	if (link->prev != BLOCK_NONE)
+	if (!first)
+		return;
+	if (link->prev != NODE_NONE)
 		index->nodes[link->prev].links[table].next = link->next;
 	else
-		*table_bucket(index, table, id) = link->next;
-	if (link->next != BLOCK_NONE)
+		*first = link->next;
+	if (link->next != NODE_NONE)
 		index->nodes[link->next].links[table].prev = link->prev;
+}
+
+static void tables_add(struct prefix_index *index, uint32_t id)
+{
+	for (enum prefix_table t = 0; t < PREFIX_N_TABLES; t++)
+		list_add(index, table_bucket(index, t, id), t, id);
+}
+
+static void tables_remove(struct prefix_index *index, uint32_t id)
+{
+	for (enum prefix_table t = 0; t < PREFIX_N_TABLES; t++)
+		list_remove(index, table_bucket(index, t, id), t, id);
+}
+
+/* Into the list of its parent's children, the first of them. */
+static void tree_add(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id], *parent;
+
+	node->siblings = (struct prefix_link){NODE_NONE, NODE_NONE};
+	node->n_tokens = node->n_rows;
+	if (node->parent == NODE_NONE)
+		return;
+	parent = &index->nodes[node->parent];
+	node->n_tokens += parent->n_tokens;
+	node->siblings.next = parent->first_child;
+	if (parent->first_child != NODE_NONE)
+		index->nodes[parent->first_child].siblings.prev = id;
+	parent->first_child = id;
+	parent->n_children++;
+	parent->n_resident += node_is_resident(index, id);
+}
+
+static void tree_remove(struct prefix_index *index, uint32_t id)
+{
+	const struct prefix_node *node = &index->nodes[id];
+	struct prefix_node *parent;
+
+	if (node->parent == NODE_NONE)
+		return;
+	parent = &index->nodes[node->parent];
+	assert(parent->n_children);
+	if (node->siblings.prev != NODE_NONE)
+		index->nodes[node->siblings.prev].siblings.next = node->siblings.next;
+	else
+		parent->first_child = node->siblings.next;
+	if (node->siblings.next != NODE_NONE)
+		index->nodes[node->siblings.next].siblings.prev = node->siblings.prev;
+	parent->n_children--;
+	parent->n_resident -= node_is_resident(index, id);
+}
+
+void node_free_all(struct prefix_index *index)
+{
+	for (uint32_t i = 0; i < index->cap_nodes; i++)
+		index->nodes[i] = (struct prefix_node){
+			.block = BLOCK_NONE,
+			.parent = i + 1 < index->cap_nodes ? i + 1 : NODE_NONE,
+		};
+	for (uint32_t i = 0; i < index->n_buckets; i++)
+		index->buckets[i] = index->heads[i] = NODE_NONE;
+	index->free_node = 0;
+	index->doomed = NODE_NONE;
+	index->n_nodes = index->n_public = 0;
 }
 
 void node_extend(struct prefix_index *index, uint32_t id, const int32_t *tokens,
 		 uint32_t i, uint32_t n_rows)
 {
-	memcpy(node_tokens(index, id), tokens + (size_t)i * index->block_tokens,
-	       n_rows * sizeof(*tokens));
-	index->nodes[id].n_rows = n_rows;
+	struct prefix_node *node = &index->nodes[id];
+	uint32_t bt = node_space(index, id)->block_tokens;
+
+	if (node_tokens(index, id))
+		memcpy(node_tokens(index, id), tokens + (size_t)i * bt,
+		       n_rows * sizeof(*tokens));
+	node->n_tokens += n_rows - node->n_rows;
+	node->n_rows = n_rows;
 }
 
 void node_complete(struct prefix_index *index, uint32_t id, const struct prefix_key *key,
 		   const int32_t *tokens, uint32_t i)
 {
-	node_extend(index, id, tokens, i, index->block_tokens);
+	node_extend(index, id, tokens, i, node_space(index, id)->block_tokens);
 	index->nodes[id].key = *key;
-	table_add(index, PREFIX_BY_KEY, id);
+	list_add(index, node_bucket(index, key), PREFIX_BY_KEY, id);
 }
 
-void node_add(struct prefix_index *index, const struct prefix_chain *chain,
-	      const struct prefix_key *key, const int32_t *tokens, uint32_t i,
-	      uint32_t parent, uint32_t id, uint32_t n_rows)
+int node_add(struct prefix_index *index, const struct prefix_chain *chain,
+	     const struct prefix_key *key, const int32_t *tokens, uint32_t i,
+	     uint32_t parent, uint32_t block, uint32_t n_rows)
 {
-	assert(block_pool_get(index->pool, id)->domain == chain->domain);
-	assert(!block_pool_get(index->pool, id)->tainted);
-	block_pool_set_indexed(index->pool, id);
+	uint32_t id = index->free_node;
+
+	assert(block_pool_get(index->pool, block)->domain == chain->domain);
+	assert(!block_pool_get(index->pool, block)->tainted);
+	if (id == NODE_NONE)
+		return PREFIX_FULL;
+	index->free_node = index->nodes[id].parent;
+	block_pool_set_indexed(index->pool, block);
+	index->node_of[block] = id;
 	index->nodes[id] = (struct prefix_node){
 		.key = *key,
 		.root = chain->root,
+		.life = ++index->lives,
+		.block = block,
+		.domain = chain->domain,
 		.parent = parent,
+		.first_child = NODE_NONE,
+		.space = (uint8_t)chain->space,
 	};
+	if (index->image)
+		image_set_lives(index->image, index->lives);
 	node_extend(index, id, tokens, i, n_rows);
-	if (!node_is_open(index, id))
-		table_add(index, PREFIX_BY_KEY, id);
-	table_add(index, PREFIX_BY_HEAD, id);
-	if (parent != BLOCK_NONE)
-		index->nodes[parent].n_children++;
-	index->n_nodes++;
+	node_link(index, id);
+	return 0;
 }
 
 void node_link(struct prefix_index *index, uint32_t id)
 {
-	table_add(index, PREFIX_BY_KEY, id);
-	table_add(index, PREFIX_BY_HEAD, id);
-	if (index->nodes[id].parent != BLOCK_NONE)
-		index->nodes[index->nodes[id].parent].n_children++;
+	tables_add(index, id);
+	tree_add(index, id);
 	index->n_nodes++;
+	index->n_public += node_is_public(index, id);
 }
 
+/* Its block leaves the index, and becomes free when nobody holds it. */
+static void let_block_go(struct prefix_index *index, uint32_t id)
+{
+	uint32_t block = index->nodes[id].block;
+
+	if (block == BLOCK_NONE)
+		return;
+	if (index->image)
+		image_clear(index->image, block);
+	block_pool_clear_indexed(index->pool, block);
+}
+
+void node_unlink(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	assert(!node->pinned && !node->n_children);
+	walks_leave(index, id);
+	if (node->doomed)
+		list_remove(index, &index->doomed, PREFIX_BY_KEY, id);
+	else
+		tables_remove(index, id);
+	index->n_public -= node_is_public(index, id);
+	tree_remove(index, id);
+	let_block_go(index, id);
+	index->n_nodes--;
+	*node = (struct prefix_node){.block = BLOCK_NONE, .parent = index->free_node};
+	index->free_node = id;
+}
+
+void node_attach(struct prefix_index *index, uint32_t id, uint32_t block)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	assert(node->block == BLOCK_NONE);
+	assert(block_pool_get(index->pool, block)->domain == node->domain);
+	assert(!block_pool_get(index->pool, block)->tainted);
+	block_pool_set_indexed(index->pool, block);
+	index->node_of[block] = id;
+	node->block = block;
+	node->unverified = false;
+	if (node->parent != NODE_NONE)
+		index->nodes[node->parent].n_resident++;
+}
+
+void node_detach(struct prefix_index *index, uint32_t id)
+{
+	struct prefix_node *node = &index->nodes[id];
+
+	assert(!node->n_resident && node->block != BLOCK_NONE);
+	let_block_go(index, id);
+	node->block = BLOCK_NONE;
+	if (node->parent != NODE_NONE)
+		index->nodes[node->parent].n_resident--;
+}
+
+void node_doom(struct prefix_index *index, uint32_t id)
+{
+	assert(!node_refs(index, id) && !index->nodes[id].doomed);
+	tables_remove(index, id);
+	if (index->image)
+		image_clear(index->image, index->nodes[id].block);
+	index->nodes[id].doomed = true;
+	list_add(index, &index->doomed, PREFIX_BY_KEY, id);
+}
+
+/* What hangs below a node whose chain has other blocks now has as many tokens as before. */
 void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
 	       const struct prefix_key *root, const struct prefix_key *key)
 {
 	struct prefix_node *node = &index->nodes[id];
 	uint32_t from = node->parent, n_pins;
 
-	assert(!node_is_open(index, id));
+	assert(!node_is_partial(index, id));
+	tables_remove(index, id);
 	if (parent != from) {
 		/* its pins go on to what is before it now; one more, given back below, has
 		 * that stand behind it in the order of eviction */
-		assert(from != BLOCK_NONE && parent != BLOCK_NONE);
-		assert(!block_pool_get(index->pool, id)->refs);
-		prefix_pin(index, id);
-		n_pins = block_pool_get(index->pool, id)->pins;
+		assert(from != NODE_NONE && parent != NODE_NONE);
+		assert(!node_refs(index, id));
+		node_pin_chain(index, id);
+		n_pins = node_pins(index, id);
 		for (uint32_t i = 0; i < n_pins; i++) {
-			prefix_pin(index, parent);
-			prefix_unpin(index, from);
+			node_pin_chain(index, parent);
+			node_unpin_chain(index, from);
 		}
+		walks_lose(index, id);
+		tree_remove(index, id);
 	}
-	table_remove(index, PREFIX_BY_KEY, id);
-	table_remove(index, PREFIX_BY_HEAD, id);
 	node->root = *root;
 	node->key = *key;
 	node->parent = parent;
-	table_add(index, PREFIX_BY_KEY, id);
-	table_add(index, PREFIX_BY_HEAD, id);
+	tables_add(index, id);
 	if (parent != from) {
-		index->nodes[from].n_children--;
-		index->nodes[parent].n_children++;
-		prefix_unpin(index, id);
+		tree_add(index, id);
+		node_unpin_chain(index, id);
 	}
 }
 
-/*
- * Takes a block out of the table. During a flush a parent may go before its children; its
- * node is not reused before the flush is over, so counting down in it stays harmless.
- */
-void node_unlink(struct prefix_index *index, uint32_t id)
+void node_pin_chain(struct prefix_index *index, uint32_t id)
 {
-	struct prefix_node *node = &index->nodes[id];
-
-	assert(!node->held);
-	if (index->image)
-		image_clear(index->image, id);
-	if (!node_is_open(index, id))
-		table_remove(index, PREFIX_BY_KEY, id);
-	table_remove(index, PREFIX_BY_HEAD, id);
-	index->n_public -= node_is_public(index, id);
-	if (node->parent != BLOCK_NONE) {
-		assert(index->nodes[node->parent].n_children);
-		index->nodes[node->parent].n_children--;
-	}
-	index->n_nodes--;
-	block_pool_clear_indexed(index->pool, id);
+	for (; id != NODE_NONE; id = index->nodes[id].parent)
+		block_pool_pin(index->pool, index->nodes[id].block);
 }
 
-static bool node_valid(const struct prefix_index *index, uint32_t id,
-		       uint32_t *n_children)
+void node_unpin_chain(struct prefix_index *index, uint32_t id)
 {
-	const struct prefix_node *node = &index->nodes[id];
-	const struct block *b = block_pool_get(index->pool, id);
-	const struct block *parent;
-
-	if (!b->indexed || (node->held && !b->pins) || !node->n_rows ||
-	    (node->unverified && b->refs) || node->n_rows > index->block_tokens ||
-	    (node_is_open(index, id) && node->n_children))
-		return false;
-	if (node->parent == BLOCK_NONE)
-		return true;
-	if (node->parent >= index->pool->n_blocks)
-		return false;
-	n_children[node->parent]++;
-	parent = block_pool_get(index->pool, node->parent);
-	return parent->indexed && !(b->refs && !parent->refs) &&
-	       !(b->pins && !parent->pins) &&
-	       (node_is_public(index, node->parent) ||
-		(parent->domain == b->domain &&
-		 !memcmp(&node->root, &index->nodes[node->parent].root,
-			 sizeof(node->root))));
-}
-
-/* Counts the nodes of bucket @i of a table. Return: false where a link is wrong. */
-static bool bucket_valid(const struct prefix_index *index, enum prefix_table table,
-			 uint32_t i, uint32_t *n)
-{
-	const uint32_t *first = table == PREFIX_BY_KEY ? index->buckets : index->heads;
-	uint32_t n_blocks = index->pool->n_blocks, prev = BLOCK_NONE;
-
-	for (uint32_t id = first[i]; id != BLOCK_NONE;
-	     prev = id, id = index->nodes[id].links[table].next)
-		if (id >= n_blocks || index->nodes[id].links[table].prev != prev ||
-		    (table == PREFIX_BY_KEY && node_is_open(index, id)) ||
-		    table_bucket(index, table, id) != &first[i] || (*n)++ > n_blocks)
-			return false;
-	return true;
-}
-
-int prefix_check(const struct prefix_index *index)
-{
-	uint32_t n_blocks = index->pool->n_blocks, n_indexed = 0, n_keys = 0, n_heads = 0;
-	uint32_t n_public = 0, n_open = 0;
-	uint32_t *n_children = calloc(n_blocks, sizeof(*n_children));
-	int r = -EINVAL;
-
-	if (!n_children)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < index->n_buckets; i++)
-		if (!bucket_valid(index, PREFIX_BY_KEY, i, &n_keys) ||
-		    !bucket_valid(index, PREFIX_BY_HEAD, i, &n_heads))
-			goto out;
-	for (uint32_t i = 0; i < n_blocks; i++)
-		if (block_pool_get(index->pool, i)->indexed &&
-		    !node_valid(index, i, n_children))
-			goto out;
-	for (uint32_t i = 0; i < n_blocks; i++) {
-		if (!block_pool_get(index->pool, i)->indexed)
-			continue;
-		n_indexed++;
-		n_open += node_is_open(index, i);
-		n_public += node_is_public(index, i);
-		if (index->nodes[i].n_children != n_children[i])
-			goto out;
-	}
-	if (n_keys == n_indexed - n_open && n_heads == n_indexed &&
-	    n_indexed == index->n_nodes && n_public == index->n_public)
-		r = 0;
-out:
-	free(n_children);
-	return r;
+	/* leaf to root: a child stands before its parent in the order of eviction */
+	for (; id != NODE_NONE; id = index->nodes[id].parent)
+		block_pool_unpin(index->pool, index->nodes[id].block);
 }

@@ -55,7 +55,7 @@ uint32_t seq_publish(struct seq_table *seq, struct prefix_index *index,
 		     struct prefix_chain *chain, const int32_t *tokens,
 		     uint32_t n_computed)
 {
-	uint32_t n_full = n_computed / index->block_tokens;
+	uint32_t n_full = n_computed / index->spaces[chain->space].block_tokens;
 	uint32_t n0 = seq->n_published;
 
 	assert(n_full <= seq->n_blocks);

@@ -231,8 +231,7 @@ static bool block_is_used(const struct block_pool *pool, uint32_t id)
 {
 	const struct block *b = block_pool_get(pool, id);
 
-	/* one that came back without a record counts one life that it may have had */
-	return b->state != BLOCK_FREE || b->generation > b->kept;
+	return b->state != BLOCK_FREE || b->used;
 }
 
 int engine_keep_restore(struct engine_keep *keep, struct cache *cache,
@@ -307,9 +306,12 @@ static void spread_huge_pages(struct engine_keep *keep, const struct cache *cach
 
 bool engine_keep_save(struct engine_keep *keep, struct cache *cache)
 {
+	bool more;
+
 	if (!cache->index.image)
 		return false;
-	if (cache->image.n_lost != keep->n_lost) {
+	more = cache_work(cache, PREFIX_TURN_WORK);
+	if (!more && cache->image.n_lost != keep->n_lost) {
 		log_event(
 			LOG_WARNING, LOG_FIELDS(.message_id = MSGID_BLOCKS_DAMAGED),
 			"%llu blocks that came back were not as they had been left; they "
@@ -319,7 +321,7 @@ bool engine_keep_save(struct engine_keep *keep, struct cache *cache)
 		keep->n_lost = cache->image.n_lost;
 	}
 	spread_huge_pages(keep, cache);
-	return cache_save(cache, SAVE_BYTES) > 0;
+	return cache_save(cache, SAVE_BYTES) > 0 || more;
 }
 
 void engine_keep_close(struct engine_keep *keep, struct cache *cache)

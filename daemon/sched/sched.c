@@ -61,7 +61,8 @@ int sched_new(const struct sched_config *config, struct cache *cache,
 	    config->max_num_batched_tokens > INT32_MAX / 4 || config->max_model_len < 2 ||
 	    config->max_model_len > INT32_MAX || config->n_eos > SCHED_MAX_EOS ||
 	    config->max_waiting > SCHED_MAX_SLOTS - config->max_num_seqs ||
-	    !config->block_tokens || config->block_tokens != cache->index.block_tokens)
+	    !config->block_tokens ||
+	    config->block_tokens != cache->index.spaces[0].block_tokens)
 		return -EINVAL;
 	s = calloc(1, sizeof(*s));
 	if (!s)
@@ -230,8 +231,9 @@ static int add_request(struct sched *sched, const struct request_desc *desc,
 	if (root)
 		r->chain.root = *root;
 	else
-		c = prefix_key_root(&sched->index->keyer, desc->domain, NULL, 0,
-				    desc->salt, desc->salt_len, &r->chain.root);
+		c = prefix_key_root(&sched->index->keyer, &sched->index->spaces[0].base,
+				    desc->domain, NULL, 0, desc->salt, desc->salt_len,
+				    &r->chain.root);
 	if (c >= 0)
 		c = policy_join(sched, r, desc->uid, desc->client);
 	if (c < 0) {

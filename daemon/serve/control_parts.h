@@ -3,7 +3,8 @@
 #define KVD_DAEMON_SERVE_CONTROL_PARTS_H
 
 /*
- * Messages that have a file of their own: control_drain.c, control_quota.c, control_prefix.c.
+ * Messages that have a file of their own: control_drain.c, control_quota.c, control_prefix.c,
+ * control_cache.c.
  * Each answers one request of control_request(). Thread: loop.
  */
 

@@ -10,6 +10,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "daemon/serve/control_cache.h"
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
@@ -21,67 +22,6 @@ static bool is_own(const struct session *session, uint32_t domain)
 static bool may_see(const struct session *session, uint32_t domain)
 {
 	return is_own(session, domain) || domain == PREFIX_DOMAIN_PUBLIC;
-}
-
-static void put_prefix(const struct sessions *sessions,
-		       const struct cache_prefix_info *prefix,
-		       struct kvd_prefix_info *info)
-{
-	*info = (struct kvd_prefix_info){
-		.id = prefix->id,
-		.tokens = prefix->tokens,
-		.own_blocks = prefix->own_blocks,
-		.readers = prefix->readers,
-		.pins = prefix->pins,
-		.often = prefix->frequent,
-	};
-	users_print_domain(&sessions->users, prefix->domain, info->domain,
-			   sizeof(info->domain));
-}
-
-void control_cache_list(struct session *session, const struct proto_request *request)
-{
-	const struct cache *cache = &session->sessions->engine->cache;
-	const struct cache_view view = {.all = session->admin,
-					.domain = session->user->domain};
-	uint64_t cursor = request->u.cache_list.after, at = cursor;
-	struct cache_prefix_info prefix;
-	struct {
-		struct kvd_msg_cache_list_reply head;
-		struct kvd_prefix_info info[KVD_CLIENTS_PAGE];
-	} *msg = calloc(1, sizeof(*msg));
-	size_t len;
-
-	if (!msg) {
-		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
-		return;
-	}
-	msg->head.entry_size = sizeof(msg->info[0]);
-	for (; cache_list_next(cache, &view, &cursor, &prefix); at = cursor) {
-		if (msg->head.n == KVD_CLIENTS_PAGE) {
-			msg->head.next = at;
-			break;
-		}
-		put_prefix(session->sessions, &prefix, &msg->info[msg->head.n++]);
-	}
-	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
-	proto_hdr_init(&msg->head.hdr, KVD_MSG_CACHE_LIST_REPLY, len, request->hdr.tag,
-		       0);
-	session_reply(session, msg, len, NULL, 0);
-	free(msg);
-}
-
-static void count_flushed(const struct engine *engine,
-			  const struct prefix_flush_result *result,
-			  struct kvd_flush_counts *ret_counts)
-{
-	*ret_counts = (struct kvd_flush_counts){
-		.flushed_blocks = result->flushed,
-		.flushed_bytes = (uint64_t)result->flushed * engine->cache.block_bytes,
-		.kept_pinned = result->kept_pinned,
-		.kept_active = result->kept_active,
-		.remaining = result->remaining,
-	};
 }
 
 /* By its name, or by the first digits of its fingerprint. */
@@ -104,8 +44,6 @@ void control_flush(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_cache_flush *ask = &request->u.flush;
 	struct engine *engine = session->sessions->engine;
-	struct kvd_msg_cache_flush_reply msg = {0};
-	struct prefix_flush_result flushed;
 	uint32_t domain = session->user->domain;
 	bool all = session->admin && !ask->domain[0];
 	char text[KVD_TEXT_MAX];
@@ -132,22 +70,8 @@ void control_flush(struct session *session, const struct proto_request *request)
 		session_reply_error(session, &request->hdr, -ENOENT, 0, text);
 		return;
 	}
-	(void)cache_flush(&engine->cache,
-			  &(struct cache_flush_what){.all = all, .domain = domain},
-			  &flushed);
-	count_flushed(engine, &flushed, &msg.counts);
-	log_event(LOG_INFO,
-		  LOG_FIELDS(.message_id = MSGID_CACHE_FLUSHED, .client_id = session->id,
-			     .uid = session->cred.uid, .has_uid = true),
-		  "cache flushed: %llu blocks freed, %llu in use, %llu pinned",
-		  (unsigned long long)msg.counts.flushed_blocks,
-		  (unsigned long long)msg.counts.kept_active,
-		  (unsigned long long)msg.counts.kept_pinned);
-	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FLUSH,
-						  .blocks = msg.counts.flushed_blocks});
-	proto_hdr_init(&msg.hdr, KVD_MSG_CACHE_FLUSH_REPLY, sizeof(msg), request->hdr.tag,
-		       0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	control_cache_flush(session, &request->hdr,
+			    &(struct cache_flush_what){.all = all, .domain = domain}, 0);
 }
 
 /* Pins leave half of the pool to the requests, and what users are sure of. */
@@ -201,44 +125,12 @@ static int pin(struct session *session, const struct proto_request *request,
 	return r;
 }
 
-static const char *message_id(uint32_t action)
-{
-	switch (action) {
-	case KVD_PREFIX_PIN:
-		return MSGID_PREFIX_PINNED;
-	case KVD_PREFIX_UNPIN:
-		return MSGID_PREFIX_UNPINNED;
-	default:
-		return MSGID_CACHE_FLUSHED;
-	}
-}
-
-static void log_done(const struct session *session, uint32_t action, uint64_t tokens,
-		     const struct kvd_flush_counts *counts)
-{
-	const struct log_fields *fields =
-		LOG_FIELDS(.message_id = message_id(action), .client_id = session->id,
-			   .uid = session->cred.uid, .has_uid = true);
-
-	if (action == KVD_PREFIX_FLUSH)
-		log_event(LOG_INFO, fields,
-			  "prefix flushed: %llu blocks freed, %llu in use, %llu pinned",
-			  (unsigned long long)counts->flushed_blocks,
-			  (unsigned long long)counts->kept_active,
-			  (unsigned long long)counts->kept_pinned);
-	else
-		log_event(LOG_NOTICE, fields, "prefix of %llu tokens %s",
-			  (unsigned long long)tokens,
-			  action == KVD_PREFIX_PIN ? "pinned" : "unpinned");
-}
-
 void control_prefix(struct session *session, const struct proto_request *request)
 {
 	const struct kvd_msg_prefix_control *ask = &request->u.prefix;
 	struct engine *engine = session->sessions->engine;
 	struct kvd_msg_prefix_control_reply msg = {0};
 	bool flush = ask->action == KVD_PREFIX_FLUSH;
-	struct prefix_flush_result flushed;
 	struct cache_prefix_info prefix;
 
 	if (!flush && !session->admin) {
@@ -258,23 +150,26 @@ void control_prefix(struct session *session, const struct proto_request *request
 				    "only an administrator may flush a public prefix");
 		return;
 	}
-	msg.tokens = prefix.tokens;
 	if (flush) {
-		(void)cache_flush(&engine->cache,
-				  &(struct cache_flush_what){
-					  .id = ask->id,
-					  .tree = ask->flags & KVD_PREFIX_TREE,
-				  },
-				  &flushed);
-		count_flushed(engine, &flushed, &msg.counts);
-		session_event(session,
-			      (struct kvd_event){.kind = KVD_EVENT_FLUSH,
-						 .blocks = msg.counts.flushed_blocks});
-	} else if (pin(session, request, &msg.tokens)) {
+		control_cache_flush(session, &request->hdr,
+				    &(struct cache_flush_what){
+					    .id = ask->id,
+					    .tree = ask->flags & KVD_PREFIX_TREE,
+				    },
+				    prefix.tokens);
 		return;
 	}
+	if (pin(session, request, &msg.tokens))
+		return;
 	engine_kick(engine);
-	log_done(session, ask->action, msg.tokens, &msg.counts);
+	log_event(LOG_NOTICE,
+		  LOG_FIELDS(.message_id = ask->action == KVD_PREFIX_PIN
+						   ? MSGID_PREFIX_PINNED
+						   : MSGID_PREFIX_UNPINNED,
+			     .client_id = session->id, .uid = session->cred.uid,
+			     .has_uid = true),
+		  "prefix of %llu tokens %s", (unsigned long long)msg.tokens,
+		  ask->action == KVD_PREFIX_PIN ? "pinned" : "unpinned");
 	proto_hdr_init(&msg.hdr, KVD_MSG_PREFIX_CONTROL_REPLY, sizeof(msg),
 		       request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);

@@ -34,6 +34,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/serve/encoder.h"
+#include "daemon/serve/job.h"
 #include "daemon/serve/monitor.h"
 #include "daemon/user.h"
 
@@ -56,6 +57,7 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
  * @hello_tag: of a kept connection: HELLO must have it; 0: any tag
  * @charged: bytes of arenas and kept tokens, to the user
  * @monitor: NULL: does not watch
+ * @job: NULL: no long request is in hand
  */
 struct session {
 	struct session *prev, *next;
@@ -85,6 +87,7 @@ struct session {
 	uint64_t requests_failed;
 	uint64_t ttft_ns;
 	struct monitor_queue *monitor;
+	struct job *job;
 };
 
 /**
@@ -96,6 +99,7 @@ struct session {
  * @warm:    rings that are polled
  * @dirty:   rings whose client may have to be woken
  * @closing: to be freed by the deferred call
+ * @jobs: long requests in hand
  * @draining: requests for the model are refused; those that were taken go on
  * @n_faulty: sessions that broke the contract, since the start
  * @n_completed, @n_failed, @n_cancelled: operations that named the model, since the start
@@ -119,6 +123,7 @@ struct sessions {
 	uint64_t n_completed, n_failed, n_cancelled;
 	uint64_t generation;
 	uint64_t started_ns;
+	struct jobs jobs;
 	struct session *closing;
 	struct log_last warned; /* by sessions_warn() */
 	struct session_ring *warm;

@@ -29,6 +29,7 @@ static void session_free(struct session *session)
 	struct sessions *sessions = session->sessions;
 
 	session_rings_close(session);
+	job_cancel(session);
 	loop_io_remove(&session->io);
 	session_unkeep(session);
 	close(session->fd);
@@ -67,6 +68,7 @@ static void session_closing(struct session *session)
 	session->next_closing = sessions->closing;
 	sessions->closing = session;
 	session_rings_cancel(session);
+	job_cancel(session);
 	loop_defer(sessions->loop, &sessions->reap, sessions_reap);
 }
 
@@ -315,6 +317,7 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.closing_fn = session_closing,
 		.users = {.config = config},
 		.monitor = {.engine = engine},
+		.jobs = {.loop = loop},
 		.next_id = 1,
 	};
 }

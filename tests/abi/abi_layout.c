@@ -408,7 +408,7 @@ int main(void)
 	FIELD(kvd_prefix_info, own_blocks);
 	FIELD(kvd_prefix_info, readers);
 	FIELD(kvd_prefix_info, pins);
-	FIELD(kvd_prefix_info, often);
+	FIELD(kvd_prefix_info, frequent);
 	FIELD(kvd_msg_cache_list_reply, next);
 	VALUE(KVD_MSG_QUOTA);
 	VALUE(KVD_MSG_DRAIN);

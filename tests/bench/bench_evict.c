@@ -16,6 +16,7 @@
  */
 #include "daemon/cache/prefix.h"
 #include "daemon/cache/seq.h"
+#include "tests/unit/cache/flush.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,24 +63,24 @@ static void s3_insert(struct evict *evict, uint32_t id)
 static uint32_t s3_pick(struct evict *evict)
 {
 	for (uint32_t n = 0; n < 12 * evict->n_candidates; n++) {
-		bool small = evict->n_listed[EVICT_ONCE] * 10 > evict->n_candidates;
+		bool small = evict->n_listed[EVICT_RECENT] * 10 > evict->n_candidates;
 		struct evict_block *b;
 		uint32_t id;
 
 		/* a round without a leaf: try the other queue */
 		if (n >= evict->n_candidates)
 			small = n / evict->n_candidates % 2;
-		if (evict_list_first(evict, EVICT_OFTEN) == EVICT_NONE)
+		if (evict_list_first(evict, EVICT_FREQUENT) == EVICT_NONE)
 			small = true;
-		if (evict_list_first(evict, EVICT_ONCE) == EVICT_NONE)
+		if (evict_list_first(evict, EVICT_RECENT) == EVICT_NONE)
 			small = false;
-		id = evict_list_first(evict, small ? EVICT_ONCE : EVICT_OFTEN);
+		id = evict_list_first(evict, small ? EVICT_RECENT : EVICT_FREQUENT);
 		b = &evict->blocks[id];
 		if (!b->uses && evict->is_leaf(evict->index, id))
 			return id;
 		evict_list_remove(evict, id);
 		if (b->uses && small)
-			evict_list_append(evict, EVICT_OFTEN, id);
+			evict_list_append(evict, EVICT_FREQUENT, id);
 		else
 			evict_list_append(evict, b->list, id);
 		if (b->uses)
@@ -94,7 +95,7 @@ static void s3_admit(struct evict *evict, uint32_t id, uint64_t key)
 	bool back = ghost->when && ghost->key == (uint32_t)key &&
 		    evict->n_evicted - ghost->when < evict->n_blocks;
 
-	evict->blocks[id].list = back ? EVICT_OFTEN : EVICT_ONCE;
+	evict->blocks[id].list = back ? EVICT_FREQUENT : EVICT_RECENT;
 	evict->blocks[id].uses = 0;
 }
 
@@ -107,7 +108,7 @@ static void s3_touch(struct evict *evict, uint32_t id)
 static void s3_forget(struct evict *evict, uint32_t id, uint64_t key)
 {
 	evict->n_evicted++;
-	if (evict->blocks[id].list == EVICT_ONCE)
+	if (evict->blocks[id].list == EVICT_RECENT)
 		evict->ghosts[(key >> 32) & (evict->n_ghosts - 1)] = (struct evict_ghost){
 			.key = (uint32_t)key,
 			.when = evict->n_evicted,
@@ -139,7 +140,7 @@ static void slru_touch(struct evict *evict, uint32_t id)
 static void slru_admit(struct evict *evict, uint32_t id, uint64_t key)
 {
 	(void)key;
-	evict->blocks[id].list = EVICT_ONCE;
+	evict->blocks[id].list = EVICT_RECENT;
 }
 
 static void slru_insert(struct evict *evict, uint32_t id)
@@ -265,7 +266,7 @@ static double replay(const struct evict_policy *policy, enum trace trace, double
 	memset(agents, 0, sizeof(agents));
 	check(!block_pool_init(&pool, POOL_BLOCKS + N_ACTIVE * MAX_BLOCKS, policy),
 	      "block_pool_init");
-	check(!prefix_init(&index, &pool, &model, 256), "prefix_init");
+	check(!prefix_init(&index, &pool, &model, 0, 256), "prefix_init");
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	for (uint32_t i = 0; i < N_REQUESTS; i++) {
 		struct prefix_chain chain = {.keys = keys, .cap_keys = MAX_BLOCKS};
@@ -286,11 +287,11 @@ static double replay(const struct evict_policy *policy, enum trace trace, double
 			prefix_evict(&index, 1);
 		check(!seq_init(&h->table, MAX_BLOCKS), "seq_init");
 		h->used = true;
-		check(!prefix_key_root(&index.keyer, 0, NULL, 0, NULL, 0, &chain.root),
+		check(!prefix_key_root(&index.keyer, &index.spaces[0].base, 0, NULL, 0,
+				       NULL, 0, &chain.root),
 		      "root");
 		asked += p.n;
-		h->table.n_blocks =
-			prefix_lookup(&index, &chain, tokens, p.n, h->table.ids);
+		h->table.n_blocks = lookup(&index, &chain, tokens, p.n, h->table.ids);
 		h->table.n_published = h->table.n_blocks;
 		while (h->table.n_blocks < p.n) {
 			check(prefix_take(&index, 0, 0, &id) == 0, "take");

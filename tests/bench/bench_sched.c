@@ -6,6 +6,7 @@
  *   bench-sched [--json]
  */
 #include "daemon/sched/sched.h"
+#include "tests/unit/cache/flush.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -263,7 +264,7 @@ static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 	uint32_t *ids = calloc(n_cached, sizeof(*ids));
 	struct prefix_key *keys = calloc(n_cached, sizeof(*keys));
 	struct prefix_chain chain = {.keys = keys, .cap_keys = n_cached};
-	double hash[N_RUNS], lookup[N_RUNS];
+	double hash[N_RUNS], looked_up[N_RUNS];
 	const int repeat = 200;
 	struct prefix_index index;
 	struct block_pool pool;
@@ -273,8 +274,10 @@ static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 
 	check(tokens && ids && keys, "calloc");
 	check(!block_pool_init(&pool, n_cached, &evict_lru), "block_pool_init");
-	check(!prefix_init(&index, &pool, &model, 256), "prefix_init");
-	check(!prefix_key_root(&index.keyer, 0, NULL, 0, NULL, 0, &chain.root), "root");
+	check(!prefix_init(&index, &pool, &model, 0, 256), "prefix_init");
+	check(!prefix_key_root(&index.keyer, &index.spaces[0].base, 0, NULL, 0, NULL, 0,
+			       &chain.root),
+	      "root");
 	for (uint32_t i = 0; i < n_cached * BLOCK_TOKENS; i++)
 		tokens[i] = (int32_t)(i * 7919 % 49152);
 	for (uint32_t i = 0; i < n_cached; i++) {
@@ -292,22 +295,23 @@ static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 			for (uint32_t i = 0; i < n_blocks; i++)
 				prefix_key_next(&index.keyer,
 						i ? &keys[i - 1] : &chain.root,
-						tokens + i * BLOCK_TOKENS, &keys[i]);
+						tokens + i * BLOCK_TOKENS, BLOCK_TOKENS,
+						&keys[i]);
 		t1 = now_ns();
 		hash[run] = (double)(t1 - t0) / repeat / 1e3;
 		for (int n = 0; n < repeat; n++) {
 			chain.n_keys = 0;
-			check(prefix_lookup(&index, &chain, tokens, n_blocks, ids) ==
-				      n_blocks,
+			check(lookup(&index, &chain, tokens, n_blocks, ids) == n_blocks,
 			      "lookup");
 			for (uint32_t i = n_blocks; i--;)
 				block_pool_unref(&pool, ids[i]);
 		}
-		lookup[run] = (double)(now_ns() - t1) / repeat / 1e3;
+		looked_up[run] = (double)(now_ns() - t1) / repeat / 1e3;
 	}
 	snprintf(name, sizeof(name), "lookup_%u_blocks_of_%u_cached", n_blocks, n_cached);
 	alone = median(hash, N_RUNS);
-	report(name, median(lookup, N_RUNS), "us", "hash", alone, 3 * alone, 1.3 * alone);
+	report(name, median(looked_up, N_RUNS), "us", "hash", alone, 3 * alone,
+	       1.3 * alone);
 	prefix_deinit(&index);
 	block_pool_deinit(&pool);
 	free(tokens);

@@ -11,6 +11,7 @@
 
 #include "daemon/cache/image.h"
 #include "daemon/cache/prefix_node.h"
+#include "tests/unit/cache/flush.h"
 
 #define N_BLOCKS     8
 #define BT           4
@@ -32,13 +33,14 @@ static void put_key(struct prefix_index *index, struct image *image, uint32_t id
 	const struct prefix_key *before = &r->root;
 
 	if (r->parent < N_BLOCKS) {
+		/* most nodes have the number of their block here */
 		struct image_record *up = image_record(image, r->parent);
 
 		r->parent_life = up->life;
 		if (!memcmp(&up->root, &r->root, sizeof(r->root)))
 			before = &up->key;
 	}
-	must(node_key_next(index, before, r->tokens, &r->key) == 0);
+	must(node_key_next(index, 0, before, r->tokens, &r->key) == 0);
 }
 
 static void put_right(struct prefix_index *index, struct image *image, uint32_t id,
@@ -47,9 +49,11 @@ static void put_right(struct prefix_index *index, struct image *image, uint32_t 
 	struct image_record *r = image_record(image, id);
 
 	if (how & 1)
+		r->node = id;
+	if (how & 1)
 		r->parent = how & 2 ? (uint32_t)(how >> 2) % N_BLOCKS : BLOCK_NONE;
 	if (how & 4) {
-		r->root = index->public_root;
+		r->root = index->spaces[0].public_root;
 		r->domain = PREFIX_DOMAIN_PUBLIC;
 	}
 	if (how & 8)
@@ -60,7 +64,7 @@ static void put_right(struct prefix_index *index, struct image *image, uint32_t 
 	if (how & 32)
 		r->sum = XXH3_64bits(image->blocks + id * BYTES, BYTES);
 	if (how & 64)
-		r->flags &= IMAGE_HELD;
+		r->flags &= IMAGE_PINNED;
 	if (how & 128)
 		r->commit =
 			XXH3_64bits_withSeed((uint8_t *)r + sizeof(r->commit),
@@ -89,9 +93,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len < N_BLOCKS)
 		return 0;
 	must(block_pool_init(&pool, N_BLOCKS, &evict_adaptive) == 0);
-	must(prefix_init(&index, &pool, &common, 256) == 0);
+	must(prefix_init(&index, &pool, &common, 0, 256) == 0);
 	model = (struct image_model){
-		.base = index.keyer.base,
+		.base = index.spaces[0].base,
 		.k_format = "fp16",
 		.v_format = "fp16",
 		.block_bytes = BYTES,
@@ -119,12 +123,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	must(result.restored == index.n_nodes && result.restored <= N_BLOCKS);
 	check(&index);
 	for (uint32_t i = 0; i < N_BLOCKS; i++)
-		if (block_pool_get(&pool, i)->indexed && (data[i] & 1))
-			(void)node_verify(&index, i);
+		if (block_pool_get(&pool, i)->indexed && (data[i] & 1) &&
+		    !index.nodes[index.node_of[i]].doomed)
+			(void)node_verify(&index, index.node_of[i]);
+	check(&index);
+	drop_all(&index);
 	check(&index);
 	for (uint32_t i = 0; i < N_BLOCKS; i++)
-		if (block_pool_get(&pool, i)->indexed && index.nodes[i].held)
-			(void)prefix_release(&index, i);
+		if (block_pool_get(&pool, i)->indexed &&
+		    index.nodes[index.node_of[i]].pinned)
+			(void)prefix_unpin(&index, index.node_of[i]);
 	(void)prefix_evict(&index, N_BLOCKS);
 	must(!index.n_nodes);
 	check(&index);

@@ -25,7 +25,6 @@ FOR_TESTS = {
     "kv_int4_k_index": "the layout of a block as a formula",
     "kv_int4_v_index": "the layout of a block as a formula",
     "loop_uring_ring": "the ring, to fill it up",
-    "prefix_lookup": "to go: admission walks the chain itself",
 }
 # Functions here are named by macros; the compiler warns of the static ones.
 MACRO_NAMED = re.compile(r"kernels/(?!c/|cpu/)\w+/")

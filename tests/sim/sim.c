@@ -2,6 +2,8 @@
 /* The world of one seed: its requests, the fake device, and what must come out. */
 #include "tests/sim/sim.h"
 
+#include "daemon/cache/prefix_node.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +136,31 @@ void sim_init(struct sim *sim, const struct sim_kind *kind, uint64_t seed)
 		kind->open(sim);
 }
 
+/* Whether the flush was for this node, which was there when it began. */
+static bool was_to_go(const struct prefix_flush *flush, const struct prefix_node *node)
+{
+	return node->n_rows && (int32_t)(node->life - flush->life) <= 0 &&
+	       (flush->kind == FLUSH_ALL ||
+		(flush->kind == FLUSH_DOMAIN && node->domain == flush->domain));
+}
+
+void sim_flush_step(struct sim *sim, uint32_t work)
+{
+	const struct prefix_index *index = &sim->cache.index;
+	uint32_t n_left = 0;
+
+	if (!sim->flush.index || !prefix_flush_step(&sim->flush, work))
+		return;
+	for (uint32_t i = 0; i < index->cap_nodes; i++)
+		n_left +=
+			was_to_go(&sim->flush, &index->nodes[i]) && !node_pins(index, i);
+	sim_check(sim, sim->ever_pinned || (!n_left && !sim->flush.result.remaining));
+	prefix_flush_end(&sim->flush);
+}
+
 void sim_deinit(struct sim *sim)
 {
+	prefix_flush_end(&sim->flush);
 	sched_free(sim->sched);
 	plan_result_deinit(&sim->result);
 	plan_deinit(&sim->plan);

@@ -87,6 +87,7 @@ struct sim {
 	uint32_t *mem_domain;
 	struct sim_request requests[MAX_REQUESTS];
 	uint32_t n_requests;
+	struct prefix_flush flush; /* in hand, if it has an index */
 	uint32_t pinned[4];
 	uint32_t n_pinned;
 	bool ever_pinned;
@@ -127,6 +128,9 @@ void sim_add(struct sim *sim);
 
 /* Branches a live request at any token that it has. */
 void sim_fork(struct sim *sim, const struct sim_request *parent);
+
+/* Does a piece of the flush in hand. What it was to flush is gone at its end. */
+void sim_flush_step(struct sim *sim, uint32_t work);
 
 /* Takes the events and compares them; then everything else. */
 void sim_events(struct sim *sim);

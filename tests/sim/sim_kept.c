@@ -79,10 +79,12 @@ static void damage(struct sim *sim, struct kept *kept)
 /* Whether a block and all before it have their records, so that it comes back. */
 static bool is_written(const struct sim *sim, uint32_t id)
 {
+	const struct prefix_index *index = &sim->cache.index;
+
 	if (!block_pool_get(&sim->cache.pool, id)->indexed)
 		return false;
-	for (; id != BLOCK_NONE; id = sim->cache.index.nodes[id].parent)
-		if (!image_is_committed(&sim->cache.image, id))
+	for (uint32_t n = index->node_of[id]; n != NODE_NONE; n = index->nodes[n].parent)
+		if (!image_is_committed(&sim->cache.image, index->nodes[n].block))
 			return false;
 	return true;
 }
@@ -110,8 +112,9 @@ static void kept_dies(struct sim *sim, bool in_step)
 		if (!is_written(sim, i))
 			continue;
 		n_written++;
-		n_held += sim->cache.index.nodes[i].held;
+		n_held += sim->cache.index.nodes[sim->cache.index.node_of[i]].pinned;
 	}
+	prefix_flush_end(&sim->flush);
 	sched_clear_events(sim->sched);
 	sched_free(sim->sched);
 	cache_deinit(&sim->cache);
@@ -126,8 +129,9 @@ static void kept_dies(struct sim *sim, bool in_step)
 	sim_open_sched(sim);
 	sim_check(sim, !sched_check(sim->sched));
 	for (uint32_t i = 0; i < sim->n_blocks; i++)
-		n_held_again += block_pool_get(&sim->cache.pool, i)->indexed &&
-				sim->cache.index.nodes[i].held;
+		n_held_again +=
+			block_pool_get(&sim->cache.pool, i)->indexed &&
+			sim->cache.index.nodes[sim->cache.index.node_of[i]].pinned;
 	/* different blocks may have one short key, and only one of them comes back */
 	if (kept->sound && sim->key_bits == 256)
 		sim_check(sim, restored.restored == n_written && n_held_again == n_held);
@@ -141,10 +145,10 @@ static void hold(struct sim *sim, uint32_t id)
 	uint32_t max = rnd(sim, 2) ? sim->n_blocks : sim->n_blocks / 2 + 1;
 	int r;
 
-	if (node_is_open(&sim->cache.index, id))
+	if (node_is_partial(&sim->cache.index, sim->cache.index.node_of[id]))
 		return;
-	r = prefix_hold(&sim->cache.index, id, public, max);
-	sim_check(sim, !r || r == -EDQUOT || (r == -EBUSY && public));
+	r = prefix_pin(&sim->cache.index, sim->cache.index.node_of[id], public, max);
+	sim_check(sim, !r || r == -EDQUOT || (r == -EBUSY && public) || r == -ENOENT);
 	totals.busy += r == -EBUSY;
 	if (r)
 		return;
@@ -156,19 +160,23 @@ static void hold(struct sim *sim, uint32_t id)
 
 static void release_one(struct sim *sim, uint32_t id)
 {
-	for (uint32_t i = 0; i < sim->n_blocks; i++, id = (id + 1) % sim->n_blocks)
-		if (block_pool_get(&sim->cache.pool, id)->indexed &&
-		    sim->cache.index.nodes[id].held) {
-			sim_check(sim, !prefix_release(&sim->cache.index, id));
-			return;
-		}
+	const struct prefix_index *index = &sim->cache.index;
+	int r;
+
+	for (uint32_t i = 0; i < sim->n_blocks; i++, id = (id + 1) % sim->n_blocks) {
+		if (!block_pool_get(&sim->cache.pool, id)->indexed ||
+		    !index->nodes[index->node_of[id]].pinned)
+			continue;
+		r = prefix_unpin(&sim->cache.index, index->node_of[id]);
+		sim_check(sim, !r || (r == -ENOENT && index->doomed != NODE_NONE));
+		return;
+	}
 }
 
 static void kept_disturb(struct sim *sim)
 {
 	uint32_t id = rnd(sim, sim->n_blocks);
 	bool indexed = block_pool_get(&sim->cache.pool, id)->indexed;
-	struct prefix_flush_result flushed;
 
 	switch (rnd(sim, 40)) {
 	case 0:
@@ -184,13 +192,21 @@ static void kept_disturb(struct sim *sim)
 	case 5:
 		if (!indexed)
 			break;
-		prefix_flush_chain(&sim->cache.index, id, rnd(sim, 2), &flushed);
-		sim_check(sim, !flushed.remaining);
+		if (sim->flush.index)
+			break;
+		prefix_flush_chain(&sim->cache.index, &sim->flush,
+				   sim->cache.index.node_of[id], rnd(sim, 2));
 		totals.flushes++;
 		break;
 	case 6:
-		prefix_flush(&sim->cache.index, PREFIX_DOMAIN_PUBLIC, &flushed);
-		sim_check(sim, !flushed.remaining);
+		if (!sim->flush.index)
+			prefix_flush_domain(&sim->cache.index, &sim->flush,
+					    PREFIX_DOMAIN_PUBLIC);
+		break;
+	case 10:
+	case 11:
+	case 12:
+		(void)cache_work(&sim->cache, 1 + rnd(sim, 60));
 		break;
 	case 7:
 	case 8:
@@ -202,10 +218,13 @@ static void kept_disturb(struct sim *sim)
 
 static void kept_settle(struct sim *sim)
 {
+	while (cache_work(&sim->cache, 1))
+		;
 	for (uint32_t i = 0; i < sim->n_blocks; i++)
 		if (block_pool_get(&sim->cache.pool, i)->indexed &&
-		    sim->cache.index.nodes[i].held)
-			sim_check(sim, !prefix_release(&sim->cache.index, i));
+		    sim->cache.index.nodes[sim->cache.index.node_of[i]].pinned)
+			sim_check(sim, !prefix_unpin(&sim->cache.index,
+						     sim->cache.index.node_of[i]));
 }
 
 static void check_totals(uint64_t n, const struct sim_totals *t)

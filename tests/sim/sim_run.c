@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The course of one seed, and of all of them. */
+#include "daemon/cache/prefix_node.h"
 #include "tests/sim/sim.h"
+#include "tests/unit/cache/flush.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +12,10 @@ static void sim_pin(struct sim *sim)
 	uint32_t id = rnd(sim, sim->n_blocks);
 
 	if (sim->n_pinned && rnd(sim, 2)) {
-		prefix_unpin(&sim->cache.index, sim->pinned[--sim->n_pinned]);
+		node_unpin_chain(&sim->cache.index,
+				 sim->cache.index.node_of[sim->pinned[--sim->n_pinned]]);
 	} else if (sim->n_pinned < 4 && sim->cache.pool.blocks[id].indexed) {
-		prefix_pin(&sim->cache.index, id);
+		node_pin_chain(&sim->cache.index, sim->cache.index.node_of[id]);
 		sim->pinned[sim->n_pinned++] = id;
 		sim->ever_pinned = true;
 	}
@@ -20,7 +23,6 @@ static void sim_pin(struct sim *sim)
 
 static void sim_disturb(struct sim *sim, bool arrivals)
 {
-	struct prefix_flush_result flushed;
 	struct sim_request *r;
 
 	if (arrivals && !rnd(sim, 3))
@@ -28,6 +30,7 @@ static void sim_disturb(struct sim *sim, bool arrivals)
 			sim_add(sim);
 	if (sim->kind->disturb)
 		sim->kind->disturb(sim);
+	sim_flush_step(sim, rnd(sim, 3) ? 1 + rnd(sim, 60) : UINT32_MAX);
 	if (!sim->n_requests)
 		return;
 	r = &sim->requests[rnd(sim, sim->n_requests)];
@@ -46,12 +49,13 @@ static void sim_disturb(struct sim *sim, bool arrivals)
 		sched_pause(sim->sched, r->id, r->paused);
 		break;
 	case 5:
+		if (sim->flush.index)
+			break;
 		if (rnd(sim, 2))
-			prefix_flush_all(&sim->cache.index, &flushed);
+			prefix_flush_all(&sim->cache.index, &sim->flush);
 		else
-			prefix_flush(&sim->cache.index, 1000 + rnd(sim, N_DOMAINS),
-				     &flushed);
-		sim_check(sim, !flushed.remaining);
+			prefix_flush_domain(&sim->cache.index, &sim->flush,
+					    1000 + rnd(sim, N_DOMAINS));
 		break;
 	case 6:
 		if (sim->seed % 4 == 0)
@@ -172,11 +176,13 @@ static void sim_seed(const struct sim_kind *kind, uint64_t seed,
 	sim_check(&sim, sim.cache.index.counters.shared_hit_tokens <=
 				sim.cache.index.counters.hit_tokens);
 	while (sim.n_pinned)
-		prefix_unpin(&sim.cache.index, sim.pinned[--sim.n_pinned]);
+		node_unpin_chain(&sim.cache.index,
+				 sim.cache.index.node_of[sim.pinned[--sim.n_pinned]]);
 	if (kind->settle)
 		kind->settle(&sim);
+	prefix_flush_end(&sim.flush);
 	sim_check(&sim, !sim.cache.pool.n_pinned);
-	prefix_flush_all(&sim.cache.index, &flushed);
+	flush_all(&sim.cache.index, &flushed);
 	sim_check(&sim, sim.cache.pool.n_free == sim.n_blocks && !flushed.remaining);
 	sim_check(&sim, !sched_check(sim.sched));
 	sim_count(&sim, totals);

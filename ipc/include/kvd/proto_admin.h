@@ -318,8 +318,9 @@ struct kvd_msg_cache_list {
  * @tokens:  of the whole chain, what it shares with others included
  * @own_blocks: blocks that no other prefix has
  * @readers: requests that read its last block now
- * @pins:    reasons why it stays
- * @often:   a later request has found it (evicted after those that were not found again)
+ * @pins:    pinned prefixes that have its last block; 0: none, it may be evicted. A pin is a
+ *           flag: pinning twice is pinning once, and one UNPIN ends it
+ * @frequent: a later request has found it (evicted after those that were not found again)
  */
 struct kvd_prefix_info {
 	uint64_t id;
@@ -328,7 +329,7 @@ struct kvd_prefix_info {
 	uint32_t own_blocks;
 	uint32_t readers;
 	uint32_t pins;
-	uint32_t often;
+	uint32_t frequent;
 	uint64_t reserved[4];
 };
 /* Its size in the first form, which every daemon sends at least. */

@@ -7,6 +7,7 @@
 #include "daemon/cache/prefix_node.h"
 #include "daemon/cache/seq.h"
 
+#include "tests/unit/cache/flush.h"
 #include "tests/unit/suite.h"
 
 #include <check.h>
@@ -41,7 +42,7 @@ static inline void index_open(struct prefix_index *index, struct block_pool *poo
 			      const struct prefix_model *of, uint32_t key_bits)
 {
 	ck_assert_int_eq(block_pool_init(pool, n_blocks, evict), 0);
-	ck_assert_int_eq(prefix_init(index, pool, of, key_bits), 0);
+	ck_assert_int_eq(prefix_init(index, pool, of, 0, key_bits), 0);
 }
 
 static inline void index_check(const struct prefix_index *index)
@@ -77,8 +78,8 @@ static inline void holder_init(struct prefix_index *index, struct holder *h,
 	h->chain.cap_keys = MAX_BLOCKS;
 	h->chain.domain = domain;
 	h->chain.owner = owner;
-	ck_assert_int_eq(prefix_key_root(&index->keyer, domain, NULL, 0, salt,
-					 strlen(salt), &h->chain.root),
+	ck_assert_int_eq(prefix_key_root(&index->keyer, &index->spaces[0].base, domain,
+					 NULL, 0, salt, strlen(salt), &h->chain.root),
 			 0);
 	ck_assert_int_eq(seq_init(&h->table, MAX_BLOCKS), 0);
 }
@@ -94,7 +95,7 @@ static inline uint32_t holder_adopt(struct prefix_index *index, struct holder *h
 				    uint32_t n)
 {
 	uint32_t ids[MAX_BLOCKS];
-	uint32_t n_hits = prefix_lookup(index, &h->chain, h->tokens, n, ids);
+	uint32_t n_hits = lookup(index, &h->chain, h->tokens, n, ids);
 
 	for (uint32_t i = 0; i < n_hits; i++)
 		seq_append_published(&h->table, ids[i]);
@@ -119,8 +120,8 @@ static inline uint32_t holder_fill(struct prefix_index *index, struct holder *h,
 }
 
 /* Its last block holds @n_rows rows, which others may copy. Return: as the call. */
-static inline int holder_open(struct prefix_index *index, struct holder *h,
-			      uint32_t n_rows)
+static inline int holder_partial(struct prefix_index *index, struct holder *h,
+				 uint32_t n_rows)
 {
 	uint32_t n = h->table.n_published, id;
 

@@ -60,7 +60,7 @@ static inline void world_open(struct world *w, uint32_t n_blocks, void *map,
 	w->n_blocks = n_blocks;
 	index_open(&w->index, &w->pool, n_blocks, &evict_adaptive, &common, 256);
 	w->model = (struct image_model){
-		.base = w->index.keyer.base,
+		.base = w->index.spaces[0].base,
 		.k_format = common.k_format,
 		.v_format = common.v_format,
 		.backend = common.backend,
@@ -175,6 +175,8 @@ static inline uint32_t believe_all(struct world *w)
 {
 	uint32_t n = 0;
 
+	drop_all(&w->index);
+
 	for (uint32_t i = 0; i < w->n_blocks; i++) {
 		int32_t tokens[BT * (MAX_BLOCKS + 1)];
 		uint32_t path[MAX_BLOCKS + 1], depth = 0;
@@ -183,7 +185,8 @@ static inline uint32_t believe_all(struct world *w)
 
 		if (!block_pool_get(&w->pool, i)->indexed)
 			continue;
-		for (uint32_t id = i; id != BLOCK_NONE; id = w->index.nodes[id].parent) {
+		for (uint32_t id = w->index.node_of[i]; id != NODE_NONE;
+		     id = w->index.nodes[id].parent) {
 			ck_assert_uint_le(depth, MAX_BLOCKS);
 			path[depth++] = id;
 		}
@@ -194,6 +197,7 @@ static inline uint32_t believe_all(struct world *w)
 		/* from the root on, as a request goes */
 		for (uint32_t k = depth; k-- > 0 && good;)
 			good = node_verify(&w->index, path[k]);
+		drop_all(&w->index);
 		if (!good)
 			continue;
 		fill(tokens, depth - 1, want);

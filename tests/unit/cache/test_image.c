@@ -18,13 +18,15 @@ static void populate(struct world *w)
 	struct holder u;
 
 	world_ask(w, &u, ALICE, "", true, 0, 2, 4);
-	ck_assert_int_eq(prefix_hold(&w->index, u.table.ids[1], true, 8), 0);
+	ck_assert_int_eq(prefix_pin(&w->index, w->index.node_of[u.table.ids[1]], true, 8),
+			 0);
 	holder_deinit(&w->index, &u);
 	visit(w, BOB, "", true, 1, 2, 5);
 	visit(w, BOB, "", true, 2, 2, 3);
 	visit(w, BOB, "salt", false, 3, 1, 3);
 	world_ask(w, &u, BOB, "named", false, 4, 0, 3);
-	ck_assert_int_eq(prefix_hold(&w->index, u.table.ids[2], false, 8), 0);
+	ck_assert_int_eq(
+		prefix_pin(&w->index, w->index.node_of[u.table.ids[2]], false, 8), 0);
 	holder_deinit(&w->index, &u);
 	save_all(w);
 }
@@ -45,16 +47,22 @@ START_TEST(everything_comes_back)
 	for (uint32_t i = 0; i < 32; i++) {
 		ck_assert_uint_eq(b.pool.blocks[i].indexed, a.pool.blocks[i].indexed);
 		if (a.pool.blocks[i].indexed) {
-			ck_assert_uint_eq(b.pool.blocks[i].generation,
-					  a.pool.blocks[i].generation);
+			uint32_t node = a.index.node_of[i];
+
+			/* a name stays */
+			ck_assert_uint_eq(b.index.node_of[i], node);
+			ck_assert_uint_eq(b.index.nodes[node].life,
+					  a.index.nodes[node].life);
+			ck_assert_uint_eq(b.index.nodes[node].n_tokens,
+					  a.index.nodes[node].n_tokens);
 			ck_assert_uint_eq(b.pool.blocks[i].domain,
 					  a.pool.blocks[i].domain);
-			ck_assert_uint_eq(b.index.nodes[i].held, a.index.nodes[i].held);
-		} else {
-			ck_assert_uint_gt(b.pool.blocks[i].generation,
-					  image_record(&b.image, i)->life);
+			ck_assert_uint_eq(b.index.nodes[b.index.node_of[i]].pinned,
+					  a.index.nodes[a.index.node_of[i]].pinned);
 		}
 	}
+	/* and is not given again */
+	ck_assert_uint_eq(b.index.lives, a.index.lives);
 	/* to each his own */
 	ck_assert_uint_eq(visit(&b, ALICE, "", true, 0, 2, 4), 4);
 	ck_assert_uint_eq(visit(&b, BOB, "", true, 1, 2, 5), 5);
@@ -67,8 +75,9 @@ START_TEST(everything_comes_back)
 	/* what a former process had is zeroed for anybody, and what was free then too */
 	world_restart(&b, &a);
 	for (uint32_t i = 0; i < 32; i++)
-		if (block_pool_get(&b.pool, i)->indexed && b.index.nodes[i].held)
-			ck_assert_int_eq(prefix_release(&b.index, i), 0);
+		if (block_pool_get(&b.pool, i)->indexed &&
+		    b.index.nodes[b.index.node_of[i]].pinned)
+			ck_assert_int_eq(prefix_unpin(&b.index, b.index.node_of[i]), 0);
 	for (uint32_t i = 0; i < 32; i++)
 		ck_assert_int_eq(prefix_take(&b.index, i % 2 ? ALICE : BOB, 1, &id),
 				 BLOCK_NEEDS_ZERO);
@@ -94,8 +103,10 @@ START_TEST(public_twins_come_back)
 	world_ask(&a, &v, BOB, "", true, 0, 2, 5);
 	end = v.table.ids[4];
 	save_all(&a);
-	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[2], true, 30), 0);
-	ck_assert_int_eq(prefix_hold(&a.index, v.table.ids[2], true, 30), 0);
+	ck_assert_int_eq(prefix_pin(&a.index, a.index.node_of[u.table.ids[2]], true, 30),
+			 0);
+	ck_assert_int_eq(prefix_pin(&a.index, a.index.node_of[v.table.ids[2]], true, 30),
+			 0);
 	ck_assert_uint_eq(a.pool.n_pinned, 3);
 	for (uint32_t n = 3; n <= 5; n += 2) {
 		struct prefix_restored r = world_restart(&b, &a);
@@ -111,7 +122,7 @@ START_TEST(public_twins_come_back)
 			break;
 		holder_deinit(&a.index, &u);
 		holder_deinit(&a.index, &v);
-		ck_assert_int_eq(prefix_hold(&a.index, end, true, 30), 0);
+		ck_assert_int_eq(prefix_pin(&a.index, a.index.node_of[end], true, 30), 0);
 	}
 	world_close(&a, false);
 }
@@ -163,7 +174,8 @@ START_TEST(what_changes_is_written_again)
 	world_close(&b, true);
 	world_ask(&a, &u, BOB, "", false, 2, 0, 4);
 	save_all(&a);
-	ck_assert_int_eq(prefix_hold(&a.index, u.table.ids[1], false, 4), 0);
+	ck_assert_int_eq(prefix_pin(&a.index, a.index.node_of[u.table.ids[1]], false, 4),
+			 0);
 	holder_deinit(&a.index, &u);
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 4);
 	ck_assert_uint_eq(b.pool.n_pinned, 2);
@@ -195,6 +207,10 @@ START_TEST(rows_of_wrong_bytes_are_a_miss)
 		ck_assert_uint_eq(id, hurt ? BLOCK_NONE : u.table.ids[1]);
 		ck_assert_uint_eq(n_rows, hurt ? 0 : BT - 1);
 		ck_assert_uint_eq(b.image.n_bad, hurt);
+		/* found no more, and gone soon */
+		ck_assert_uint_eq(b.index.n_nodes, 2);
+		ck_assert_int_eq(prefix_check(&b.index), 0);
+		drop_all(&b.index);
 		ck_assert_uint_eq(b.index.n_nodes, 2 - hurt);
 		world_close(&b, true);
 	}
@@ -238,7 +254,7 @@ START_TEST(the_least_used_goes_first)
 	ck_assert_uint_eq(visit(&a, ALICE, "", false, 0, 0, 4), 4);
 	save_all(&a);
 	ck_assert_uint_eq(world_restart(&b, &a).restored, 12);
-	ck_assert_uint_eq(b.pool.evict.n_listed[EVICT_OFTEN], 4);
+	ck_assert_uint_eq(b.pool.evict.n_listed[EVICT_FREQUENT], 4);
 	/* leaf first, of the one asked for longest ago */
 	ck_assert_uint_eq(prefix_evict(&b.index, 2), 2);
 	for (uint32_t seed = 0; seed < 3; seed++)

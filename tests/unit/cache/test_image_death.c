@@ -21,13 +21,14 @@ static void live(struct world *w)
 	save_all(w);
 	world_ask(w, &u, ALICE, "", true, 2, 2, 4);
 	save_all(w);
-	(void)prefix_hold(&w->index, u.table.ids[1], true, 4);
+	(void)prefix_pin(&w->index, w->index.node_of[u.table.ids[1]], true, 4);
 	holder_deinit(&w->index, &u);
 	visit(w, BOB, "", true, 3, 2, 5);
 	save_all(w);
 	for (uint32_t i = 0; i < w->n_blocks; i++)
-		if (block_pool_get(&w->pool, i)->indexed && w->index.nodes[i].held)
-			(void)prefix_release(&w->index, i);
+		if (block_pool_get(&w->pool, i)->indexed &&
+		    w->index.nodes[w->index.node_of[i]].pinned)
+			(void)prefix_unpin(&w->index, w->index.node_of[i]);
 	visit(w, BOB, "", false, 4, 0, 6);
 	save_all(w);
 	visit(w, ALICE, "", true, 5, 0, 6);

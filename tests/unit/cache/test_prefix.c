@@ -19,23 +19,25 @@ START_TEST(key_is_sha256_of_tagged_fields)
 					0x9c, 0x19, 0x92, 0x83, 0x73, 0x89, 0x4f, 0x59};
 	static const int32_t tokens[BT] = {1, 2, 3, 49151};
 	struct prefix_keyer keyer;
-	struct prefix_key key;
+	struct prefix_key base, key;
 
-	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 256), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 1000, "lora", 4, "pepper", 6, &key), 0);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+	ck_assert_int_eq(prefix_key_base(&keyer, &model, &base), 0);
+	ck_assert_int_eq(
+		prefix_key_root(&keyer, &base, 1000, "lora", 4, "pepper", 6, &key), 0);
 	ck_assert_mem_eq(key.bytes, root, sizeof(root));
-	ck_assert_int_eq(prefix_key_next(&keyer, &key, tokens, &key), 0);
+	ck_assert_int_eq(prefix_key_next(&keyer, &key, tokens, BT, &key), 0);
 	ck_assert_mem_eq(key.bytes, first, sizeof(first));
 	prefix_keyer_deinit(&keyer);
-	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 0), -EINVAL);
-	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 257), -EINVAL);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, 0), -EINVAL);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, 257), -EINVAL);
 }
 END_TEST
 
 START_TEST(every_field_changes_the_root)
 {
 	struct prefix_model other[9];
-	struct prefix_key keys[14];
+	struct prefix_key base, keys[14];
 	struct prefix_keyer keyer;
 	uint32_t n = 0;
 
@@ -55,17 +57,25 @@ START_TEST(every_field_changes_the_root)
 	other[7].v_format = "int8";
 	other[8].block_tokens = 2 * BT;
 	for (int i = 0; i < 9; i++) {
-		ck_assert_int_eq(prefix_keyer_init(&keyer, &other[i], 256), 0);
-		ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, NULL, 0, &keys[n++]),
-				 0);
+		ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+		ck_assert_int_eq(prefix_key_base(&keyer, &other[i], &base), 0);
+		ck_assert_int_eq(
+			prefix_key_root(&keyer, &base, 1, NULL, 0, NULL, 0, &keys[n++]),
+			0);
 		prefix_keyer_deinit(&keyer);
 	}
-	ck_assert_int_eq(prefix_keyer_init(&keyer, &model, 256), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, NULL, 0, &keys[n++]), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 2, NULL, 0, NULL, 0, &keys[n++]), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 1, "ab", 2, "c", 1, &keys[n++]), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 1, "a", 1, "bc", 2, &keys[n++]), 0);
-	ck_assert_int_eq(prefix_key_root(&keyer, 1, NULL, 0, "abc", 3, &keys[n++]), 0);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+	ck_assert_int_eq(prefix_key_base(&keyer, &model, &base), 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, NULL, 0, NULL, 0, &keys[n++]),
+			 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 2, NULL, 0, NULL, 0, &keys[n++]),
+			 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, "ab", 2, "c", 1, &keys[n++]),
+			 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, "a", 1, "bc", 2, &keys[n++]),
+			 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, NULL, 0, "abc", 3, &keys[n++]),
+			 0);
 	prefix_keyer_deinit(&keyer);
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t j = 0; j < i; j++)
@@ -82,12 +92,14 @@ START_TEST(memo_has_the_right_key)
 	setup(&f, 4, 256);
 	for (int32_t i = 0; i < 10000; i++) {
 		int32_t tokens[BT] = {i};
-		struct prefix_key key = f.index.public_root, want = key;
+		struct prefix_key key = f.index.spaces[0].public_root, want = key;
 
 		for (int k = 0; k < 2; k++) {
-			ck_assert_int_eq(node_key_next(&f.index, &key, tokens, &key), 0);
+			ck_assert_int_eq(node_key_next(&f.index, 0, &key, tokens, &key),
+					 0);
 			ck_assert_int_eq(
-				prefix_key_next(&f.index.keyer, &want, tokens, &want), 0);
+				prefix_key_next(&f.index.keyer, &want, tokens, BT, &want),
+				0);
 			ck_assert_mem_eq(&key, &want, sizeof(key));
 		}
 	}
@@ -240,14 +252,14 @@ START_TEST(rows_of_a_block_that_begins_the_same)
 	ck_assert_uint_eq(rows_of(&f, &salted, 0, BLOCK_NONE, BT, &id), 0);
 
 	/* of an open one, and of as many rows as were published */
-	ck_assert_int_eq(holder_open(&f.index, &a, 1), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &a, 1), 0);
 	memcpy(b.tokens, a.tokens, sizeof(b.tokens));
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
 	/* whatever a former block has left behind them */
-	memcpy(node_tokens(&f.index, a.table.ids[2]), a.tokens + (size_t)2 * BT,
-	       BT * sizeof(*a.tokens));
+	memcpy(node_tokens(&f.index, f.index.node_of[a.table.ids[2]]),
+	       a.tokens + (size_t)2 * BT, BT * sizeof(*a.tokens));
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 1);
-	ck_assert_int_eq(holder_open(&f.index, &a, 3), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &a, 3), 0);
 	ck_assert_uint_eq(rows_of(&f, &b, 2, a.table.ids[1], BT, &id), 3);
 	ck_assert_uint_eq(id, a.table.ids[2]);
 	prefix_acquire_rows(&f.index, &a.chain, id, 3);
@@ -285,17 +297,17 @@ START_TEST(open_blocks_come_and_go)
 		a.tokens[i] = b.tokens[i] = c.tokens[i] = i;
 	holder_fill(&f.index, &a, 1);
 	holder_fill(&f.index, &b, 1);
-	ck_assert_int_eq(holder_open(&f.index, &a, 2), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &a, 2), 0);
 	open = a.table.ids[1];
 
 	/* what is offered already is not offered twice */
-	ck_assert_int_eq(holder_open(&f.index, &b, 2), PREFIX_EXISTS);
+	ck_assert_int_eq(holder_partial(&f.index, &b, 2), PREFIX_EXISTS);
 	ck_assert(!block_pool_get(&f.pool, b.table.ids[1])->indexed);
 
 	/* its writer has gone: it stays, till one with more rows comes */
 	holder_deinit(&f.index, &a);
 	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_CACHED);
-	ck_assert_int_eq(holder_open(&f.index, &b, 3), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &b, 3), 0);
 	ck_assert_int_eq(block_pool_get(&f.pool, open)->state, BLOCK_FREE);
 
 	/* a block that another has filled takes its place */
@@ -306,7 +318,7 @@ START_TEST(open_blocks_come_and_go)
 	ck_assert_int_eq(block_pool_get(&f.pool, id)->state, BLOCK_FREE);
 
 	/* leaves go first, odd ends before all; a flush of the prefix takes them too */
-	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &b, 1), 0);
 	id = b.table.ids[2];
 	holder_deinit(&f.index, &c);
 	holder_deinit(&f.index, &b);
@@ -316,10 +328,10 @@ START_TEST(open_blocks_come_and_go)
 	for (int i = 0; i < BT * MAX_BLOCKS; i++)
 		b.tokens[i] = i;
 	holder_fill(&f.index, &b, 2);
-	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &b, 1), 0);
 	id = b.table.ids[1];
 	holder_deinit(&f.index, &b);
-	prefix_flush_chain(&f.index, id, false, &flushed);
+	flush_chain(&f.index, id, false, &flushed);
 	ck_assert_uint_eq(flushed.flushed, 3);
 	ck_assert_uint_eq(f.index.n_nodes, 0);
 	teardown(&f);
@@ -373,17 +385,18 @@ static void change_one(struct fixture *f)
 		return;
 	switch (random() % 4) {
 	case 0:
-		prefix_flush_chain(&f->index, id, random() % 2, &r);
+		flush_chain(&f->index, id, random() % 2, &r);
 		ck_assert_uint_eq(r.remaining, 0);
 		break;
 	case 1:
-		(void)prefix_hold(&f->index, id, random() % 2, N_POOL / 3);
+		(void)prefix_pin(&f->index, f->index.node_of[id], random() % 2,
+				 N_POOL / 3);
 		break;
 	case 2:
-		(void)prefix_release(&f->index, id);
+		(void)prefix_unpin(&f->index, f->index.node_of[id]);
 		break;
 	default:
-		prefix_flush(&f->index, PREFIX_DOMAIN_PUBLIC, &r);
+		flush_domain(&f->index, PREFIX_DOMAIN_PUBLIC, &r);
 		ck_assert_uint_eq(r.remaining, 0);
 	}
 }
@@ -411,7 +424,7 @@ START_TEST(random_against_contents)
 			holder_deinit(&f.index, &h[k]);
 			live[k] = false;
 		} else if (random() % 30 == 0) {
-			prefix_flush(&f.index, domain, &flushed);
+			flush_domain(&f.index, domain, &flushed);
 			ck_assert_uint_eq(flushed.remaining, 0);
 		} else if (random() % 20 == 0) {
 			change_one(&f);

@@ -22,13 +22,13 @@ START_TEST(flush_leaves_readers_alone)
 	holder_fill(&f.index, &a, 3);
 	holder_fill(&f.index, &b, 2);
 	holder_fill(&f.index, &pinned, 2);
-	prefix_pin(&f.index, pinned.table.ids[1]);
+	node_pin_chain(&f.index, f.index.node_of[pinned.table.ids[1]]);
 	holder_deinit(&f.index, &b);
 	holder_deinit(&f.index, &pinned);
 
-	prefix_flush(&f.index, 2, &r);
+	flush_domain(&f.index, 2, &r);
 	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned + r.remaining, 0);
-	prefix_flush(&f.index, 1, &r);
+	flush_domain(&f.index, 1, &r);
 	ck_assert_uint_eq(r.flushed, 2);
 	ck_assert_uint_eq(r.kept_active, 3);
 	ck_assert_uint_eq(r.kept_pinned, 2);
@@ -47,9 +47,9 @@ START_TEST(flush_leaves_readers_alone)
 	holder_deinit(&f.index, &b);
 	holder_init(&f.index, &pinned, 1, 1, "p");
 	ck_assert_uint_eq(holder_fill(&f.index, &pinned, 2), 2);
-	prefix_unpin(&f.index, pinned.table.ids[1]);
+	node_unpin_chain(&f.index, f.index.node_of[pinned.table.ids[1]]);
 	holder_deinit(&f.index, &pinned);
-	prefix_flush_all(&f.index, &r);
+	flush_all(&f.index, &r);
 	ck_assert_uint_eq(f.pool.n_free, 32);
 	teardown(&f);
 }
@@ -67,11 +67,11 @@ START_TEST(public_prefix_is_shared)
 	holder_init(&f.index, &a, 1, 1, "");
 	ck_assert_uint_eq(holder_fill(&f.index, &a, 5), 0);
 	end = a.table.ids[2];
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 2), -EDQUOT);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 2), -EDQUOT);
 	ck_assert_uint_eq(f.index.n_public, 0);
-	ck_assert_int_eq(prefix_release(&f.index, end), -ENOENT);
-	ck_assert_int_eq(prefix_hold(&f.index, end, false, 3), 0);
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 3), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[end]), -ENOENT);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], false, 3), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 3), 0);
 	ck_assert_uint_eq(f.index.n_public, 3);
 	ck_assert_uint_eq(f.pool.n_pinned, 3);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
@@ -96,7 +96,7 @@ START_TEST(public_prefix_is_shared)
 	holder_deinit(&f.index, &b);
 	holder_deinit(&f.index, &salted);
 
-	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
+	flush_domain(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
 	ck_assert_uint_eq(r.kept_pinned, 3);
 	ck_assert_uint_eq(r.flushed, 0);
 	prefix_evict(&f.index, 32);
@@ -107,8 +107,8 @@ START_TEST(public_prefix_is_shared)
 	b.chain.reads_public = true;
 	ck_assert_uint_eq(holder_fill(&f.index, &b, 5), 3);
 	holder_deinit(&f.index, &b);
-	ck_assert_int_eq(prefix_release(&f.index, end), 0);
-	prefix_flush(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[end]), 0);
+	flush_domain(&f.index, PREFIX_DOMAIN_PUBLIC, &r);
 	ck_assert_uint_eq(r.flushed, 5);
 	ck_assert_uint_eq(r.remaining, 0);
 	ck_assert_uint_eq(f.pool.n_free, 32);
@@ -132,22 +132,23 @@ START_TEST(equal_public_prefixes_are_one)
 	end = a.table.ids[2];
 	own = b.table.ids[2];
 	longer = b.table.ids[4];
-	ck_assert_int_eq(prefix_hold(&f.index, own, false, 6), 0);
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 6), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[own], false, 6), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 6), 0);
 	ck_assert_uint_eq(f.pool.n_pinned, 6);
 	/* the hold of b's moves to a's */
-	ck_assert_int_eq(prefix_hold(&f.index, own, true, 6), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[own], true, 6), 0);
 	ck_assert_uint_eq(f.index.n_public, 3);
 	ck_assert_uint_eq(f.pool.n_pinned, 3);
-	ck_assert(f.index.nodes[end].held && !f.index.nodes[own].held);
+	ck_assert(f.index.nodes[f.index.node_of[end]].pinned &&
+		  !f.index.nodes[f.index.node_of[own]].pinned);
 	ck_assert_int_eq(block_pool_get(&f.pool, own)->domain, 2);
 
 	/* what b has after it moves below a's, when nobody reads it */
-	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 32), -EBUSY);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], true, 32), -EBUSY);
 	ck_assert_uint_eq(f.index.n_public, 3);
 	holder_deinit(&f.index, &b);
-	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 4), -EDQUOT);
-	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 5), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], true, 4), -EDQUOT);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], true, 5), 0);
 	ck_assert_uint_eq(f.index.n_public, 5);
 	ck_assert_uint_eq(f.pool.n_pinned, 5);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
@@ -161,16 +162,16 @@ START_TEST(equal_public_prefixes_are_one)
 	holder_deinit(&f.index, &c);
 
 	/* by whatever id it is named */
-	ck_assert_int_eq(prefix_release(&f.index, longer), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[longer]), 0);
 	ck_assert_uint_eq(f.pool.n_pinned, 3);
-	ck_assert_int_eq(prefix_release(&f.index, own), 0);
-	ck_assert_int_eq(prefix_release(&f.index, own), -ENOENT);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[own]), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[own]), -ENOENT);
 	ck_assert_uint_eq(f.pool.n_pinned, 0);
 	/* leaves first: what moved stands before what it hangs below */
 	while (prefix_evict(&f.index, 1))
 		ck_assert_int_eq(prefix_check(&f.index), 0);
 	ck_assert_uint_eq(f.pool.n_free, 32);
-	prefix_flush_all(&f.index, &r);
+	flush_all(&f.index, &r);
 	ck_assert_uint_eq(r.flushed, 0);
 	teardown(&f);
 }
@@ -192,19 +193,19 @@ START_TEST(public_hold_of_what_is_held)
 	own = b.table.ids[2];
 	longer = b.table.ids[4];
 	fail_after = 0;
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), -ENOMEM);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 32), -ENOMEM);
 	fail_after = -1;
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), 0);
-	ck_assert_int_eq(prefix_release(&f.index, end), 0);
-	ck_assert_int_eq(prefix_hold(&f.index, own, false, 32), 0);
-	ck_assert_int_eq(prefix_hold(&f.index, longer, false, 32), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 32), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[end]), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[own], false, 32), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], false, 32), 0);
 	ck_assert_uint_eq(f.pool.n_pinned, 5);
 	holder_deinit(&f.index, &a);
 	holder_deinit(&f.index, &b);
 	/* three more: those that were public and are equal */
-	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 7), -EDQUOT);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], true, 7), -EDQUOT);
 	ck_assert_uint_eq(f.index.n_public, 3);
-	ck_assert_int_eq(prefix_hold(&f.index, longer, true, 8), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[longer], true, 8), 0);
 	ck_assert_uint_eq(f.index.n_public, 5);
 	ck_assert_uint_eq(f.pool.n_pinned, 8);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
@@ -229,17 +230,17 @@ START_TEST(flush_of_a_public_chain)
 	c.chain.reads_public = true;
 	holder_fill(&f.index, &a, 2);
 	end = a.table.ids[1];
-	ck_assert_int_eq(prefix_hold(&f.index, end, true, 32), 0);
-	ck_assert_int_eq(prefix_release(&f.index, end), 0);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[end], true, 32), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[end]), 0);
 	holder_deinit(&f.index, &a);
 	ck_assert_uint_eq(holder_fill(&f.index, &b, 2), 2);
-	ck_assert_int_eq(holder_open(&f.index, &b, 1), 0);
+	ck_assert_int_eq(holder_partial(&f.index, &b, 1), 0);
 	ck_assert_uint_eq(holder_fill(&f.index, &c, 2), 2);
-	ck_assert_int_eq(holder_open(&f.index, &c, 3), 0);
-	ck_assert_uint_eq(f.index.nodes[end].n_children, 2);
+	ck_assert_int_eq(holder_partial(&f.index, &c, 3), 0);
+	ck_assert_uint_eq(f.index.nodes[f.index.node_of[end]].n_children, 2);
 	holder_deinit(&f.index, &b);
 	/* c still reads all but b's end */
-	prefix_flush_chain(&f.index, end, false, &r);
+	flush_chain(&f.index, end, false, &r);
 	ck_assert_uint_eq(r.flushed, 1);
 	ck_assert_uint_eq(r.kept_active, 3);
 	ck_assert_uint_eq(f.index.n_nodes, 0);
@@ -263,23 +264,24 @@ START_TEST(flush_of_one_chain)
 	holder_fill(&f.index, &a, 5);
 	ck_assert_uint_eq(holder_fill(&f.index, &b, 6), 3);
 	/* a's branch goes and is in use; the three that b shares stay */
-	prefix_flush_chain(&f.index, a.table.ids[4], true, &r);
+	flush_chain(&f.index, a.table.ids[4], true, &r);
 	ck_assert_uint_eq(r.kept_active, 2);
 	ck_assert_uint_eq(r.flushed, 0);
 	ck_assert_uint_eq(f.index.n_nodes, 6);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
 	holder_deinit(&f.index, &a);
 	/* an end that others go on from keeps all */
-	prefix_flush_chain(&f.index, b.table.ids[2], false, &r);
+	flush_chain(&f.index, b.table.ids[2], false, &r);
 	ck_assert_uint_eq(r.flushed + r.kept_active + r.kept_pinned, 0);
 	/* a pin in the middle keeps what is before it */
-	ck_assert_int_eq(prefix_hold(&f.index, b.table.ids[1], false, 32), 0);
-	prefix_flush_chain(&f.index, b.table.ids[3], true, &r);
+	ck_assert_int_eq(prefix_pin(&f.index, f.index.node_of[b.table.ids[1]], false, 32),
+			 0);
+	flush_chain(&f.index, b.table.ids[3], true, &r);
 	ck_assert_uint_eq(r.kept_active, 4);
 	ck_assert_uint_eq(r.kept_pinned, 1);
 	ck_assert_uint_eq(f.index.n_nodes, 2);
 	ck_assert_int_eq(prefix_check(&f.index), 0);
-	ck_assert_int_eq(prefix_release(&f.index, b.table.ids[1]), 0);
+	ck_assert_int_eq(prefix_unpin(&f.index, f.index.node_of[b.table.ids[1]]), 0);
 	holder_deinit(&f.index, &b);
 	ck_assert_uint_eq(f.pool.n_cached, 2);
 	teardown(&f);

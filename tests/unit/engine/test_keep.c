@@ -200,7 +200,7 @@ START_TEST(huge_pages_go_on_after_a_restart)
 	ck_assert_int_eq(restore(), 0);
 	/* all of the first chunk came back, and is in its first life */
 	for (uint32_t i = 0; i < CHUNK; i++)
-		block_pool_revive(&cache.pool, i, 1000, 1);
+		block_pool_revive(&cache.pool, i, 1000);
 	block_pool_relist(&cache.pool);
 	ck_assert_int_ge(block_pool_take(&cache.pool, 1000, 0, &id), 0);
 	ck_assert_uint_eq(id, CHUNK);

@@ -19,6 +19,7 @@
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
 #include "daemon/model/gguf.h"
+#include "tests/unit/cache/flush.h"
 #include "tests/unit/suite.h"
 
 #define SKIP     77
@@ -81,16 +82,14 @@ static void load(struct engine *engine)
 static uint32_t n_hits(struct prefix_index *index, const struct prefix_index *keys,
 		       const int32_t *tokens)
 {
-	struct prefix_keyer own = index->keyer;
 	struct prefix_key made[N_BLOCKS];
 	struct prefix_chain chain = {.keys = made, .cap_keys = N_BLOCKS, .domain = 1};
 	uint32_t ids[N_BLOCKS], n;
 
-	index->keyer = keys->keyer;
-	ck_assert_int_eq(prefix_key_root(&index->keyer, 1, NULL, 0, NULL, 0, &chain.root),
+	ck_assert_int_eq(prefix_key_root(&index->keyer, &keys->spaces[0].base, 1, NULL, 0,
+					 NULL, 0, &chain.root),
 			 0);
-	n = prefix_lookup(index, &chain, tokens, N_BLOCKS, ids);
-	index->keyer = own;
+	n = lookup(index, &chain, tokens, N_BLOCKS, ids);
 	for (uint32_t i = 0; i < n; i++)
 		block_pool_unref(index->pool, ids[i]);
 	return n;
@@ -103,7 +102,8 @@ static void publish(struct prefix_index *index, const int32_t *tokens)
 	struct seq_table table;
 	uint32_t id;
 
-	ck_assert_int_eq(prefix_key_root(&index->keyer, 1, NULL, 0, NULL, 0, &chain.root),
+	ck_assert_int_eq(prefix_key_root(&index->keyer, &index->spaces[0].base, 1, NULL,
+					 0, NULL, 0, &chain.root),
 			 0);
 	ck_assert_int_eq(seq_init(&table, N_BLOCKS), 0);
 	for (uint32_t i = 0; i < N_BLOCKS; i++) {

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/cache/prefix_node.h"
+#include "tests/unit/cache/flush.h"
 #include "tests/unit/failing_alloc.h"
 #include "tests/unit/suite.h"
 
@@ -65,6 +67,15 @@ struct world {
 	struct plan_result result;
 	uint32_t ids[8];
 };
+
+/* The first of two blocks of a chain. */
+static uint32_t first_node(const struct cache *cache)
+{
+	const struct prefix_index *index = &cache->index;
+	uint32_t node = index->node_of[0];
+
+	return index->nodes[node].parent == NODE_NONE ? node : index->node_of[1];
+}
 
 static int world_open(struct world *w)
 {
@@ -153,7 +164,7 @@ static void world_fill(struct world *w)
 	ck_assert_uint_eq(w->cache.pool.n_cached, 3);
 	ck_assert_int_eq(add(w, 2, 300, 9, 1, 0, &w->ids[1]), 0);
 	step(w);
-	prefix_pin(&w->cache.index, w->cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	node_pin_chain(&w->cache.index, first_node(&w->cache));
 	ck_assert_int_eq(add(w, 1, 1, 10, 30, 0, &w->ids[2]), 0);
 	step(w);
 	ck_assert_int_eq(add(w, 2, 200, 60, 4, 900, &w->ids[3]), 0);
@@ -232,7 +243,7 @@ START_TEST(requests_without_memory)
 		(void)sched_check(w.sched);
 		fail_after = -1;
 	}
-	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	node_unpin_chain(&w.cache.index, first_node(&w.cache));
 	world_close(&w);
 }
 END_TEST
@@ -242,28 +253,35 @@ START_TEST(keys_without_libcrypto)
 	struct prefix_model model = {.k_format = "fp16", .block_tokens = BT};
 	int32_t tokens[BT] = {0};
 	struct prefix_keyer keyer;
-	struct prefix_key key;
+	struct prefix_key base, key;
 	struct world w;
 	uint32_t id;
 	int r = -1;
 
 	for (long n = 0; r; n++) {
 		crypto_fails_after = n;
-		r = prefix_keyer_init(&keyer, &model, 256);
+		r = prefix_keyer_init(&keyer, 256);
 		crypto_fails_after = -1;
 		ck_assert(!r || r == -ENOMEM);
 	}
 	r = -1;
 	for (long n = 0; r; n++) {
 		crypto_fails_after = n;
-		r = prefix_key_root(&keyer, 1, "a", 1, "s", 1, &key);
+		r = prefix_key_base(&keyer, &model, &base);
 		crypto_fails_after = -1;
 		ck_assert(!r || r == -ENOMEM);
 	}
 	r = -1;
 	for (long n = 0; r; n++) {
 		crypto_fails_after = n;
-		r = prefix_key_next(&keyer, &key, tokens, &key);
+		r = prefix_key_root(&keyer, &base, 1, "a", 1, "s", 1, &key);
+		crypto_fails_after = -1;
+		ck_assert(!r || r == -ENOMEM);
+	}
+	r = -1;
+	for (long n = 0; r; n++) {
+		crypto_fails_after = n;
+		r = prefix_key_next(&keyer, &key, tokens, BT, &key);
 		crypto_fails_after = -1;
 		ck_assert(!r || r == -ENOMEM);
 	}
@@ -319,10 +337,10 @@ START_TEST(impossible_settings)
 #undef BAD
 	ck_assert_int_eq(block_pool_init(&pool, 0, &evict_lru), -EINVAL);
 	ck_assert_int_eq(block_pool_init(&pool, UINT32_MAX, &evict_lru), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 256), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 256), -EINVAL);
 	model.block_tokens = BT;
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 257), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 0), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 257), -EINVAL);
 	world_close(&w);
 }
 END_TEST
@@ -378,7 +396,8 @@ START_TEST(damaged_blocks_are_found)
 	POOL(w.cache.pool.n_pinned, 9);
 	POOL(w.cache.pool.n_cached_pinned, 9);
 	POOL(w.cache.pool.evict.n_candidates, 9);
-	prefix_unpin(&w.cache.index, (uint32_t)(pinned - w.cache.pool.blocks));
+	node_unpin_chain(&w.cache.index,
+			 w.cache.index.node_of[pinned - w.cache.pool.blocks]);
 	world_close(&w);
 }
 END_TEST
@@ -393,8 +412,8 @@ START_TEST(damaged_index_is_found)
 	world_fill(&w);
 	for (uint32_t i = 0; i < w.cache.pool.n_blocks; i++)
 		if (w.cache.pool.blocks[i].indexed && w.cache.pool.blocks[i].refs &&
-		    w.cache.index.nodes[i].parent != BLOCK_NONE) {
-			child = &w.cache.index.nodes[i];
+		    w.cache.index.nodes[w.cache.index.node_of[i]].parent != NODE_NONE) {
+			child = &w.cache.index.nodes[w.cache.index.node_of[i]];
 			id = i;
 		}
 	ck_assert_ptr_nonnull(child);
@@ -414,7 +433,7 @@ START_TEST(damaged_index_is_found)
 	INDEX(parent->refs, 0);
 	INDEX(w.cache.index.n_nodes, 1);
 	INDEX(w.cache.index.buckets[child->key.bytes[0] & 0], w.cache.pool.n_blocks);
-	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	node_unpin_chain(&w.cache.index, first_node(&w.cache));
 	world_close(&w);
 }
 END_TEST
@@ -478,7 +497,7 @@ START_TEST(damaged_requests_are_found)
 	SCHED(s->n_free_tails, 3);
 	SCHED(s->config.max_num_seqs, 2);
 	SCHED(w.cache.pool.n_free, 1);
-	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	node_unpin_chain(&w.cache.index, first_node(&w.cache));
 	world_close(&w);
 }
 END_TEST
@@ -525,7 +544,7 @@ START_TEST(damaged_plans_are_found)
 	w.result.step = p->step;
 	w.result.n_outputs = p->n_outputs;
 	sched_complete(w.sched, p, &w.result);
-	prefix_unpin(&w.cache.index, w.cache.index.nodes[0].parent == BLOCK_NONE ? 0 : 1);
+	node_unpin_chain(&w.cache.index, first_node(&w.cache));
 	world_close(&w);
 }
 END_TEST

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/cache/prefix_node.h"
+#include "tests/unit/cache/flush.h"
 #include "tests/unit/suite.h"
 
 #define BT  16
@@ -490,8 +492,8 @@ START_TEST(pins_cannot_hang_a_request)
 	sched_clear_events(f.sched);
 	for (uint32_t id = 0; id < 4; id++)
 		if (block_pool_get(&f.cache.pool, id)->indexed &&
-		    !f.cache.index.nodes[id].n_children)
-			prefix_pin(&f.cache.index, id);
+		    !f.cache.index.nodes[f.cache.index.node_of[id]].n_children)
+			node_pin_chain(&f.cache.index, f.cache.index.node_of[id]);
 	ck_assert_uint_eq(f.cache.pool.n_pinned, 3);
 	d = desc(&f, 30, 2);
 	add(&f, &d);
@@ -559,7 +561,7 @@ START_TEST(flushed_rows_stay_away)
 	complete(&f);
 	sched_clear_events(f.sched);
 	ck_assert_uint_eq(f.cache.index.n_nodes, 1);
-	prefix_flush_all(&f.cache.index, &flushed);
+	flush_all(&f.cache.index, &flushed);
 	ck_assert_uint_eq(flushed.kept_active, 1);
 	while (plan(&f, 7)) {
 		complete(&f);
@@ -614,17 +616,17 @@ START_TEST(a_fork_does_not_bring_flushed_rows_back)
 			complete(&f);
 			sched_clear_events(f.sched);
 			if (when == BEFORE_FORK)
-				prefix_flush_all(&f.cache.index, &flushed);
+				flush_all(&f.cache.index, &flushed);
 			branch.cookie = 1;
 			ck_assert_int_eq(
 				sched_fork(f.sched, first, 5, &branch, 0, &child, NULL),
 				0);
 			if (when == BEFORE_PLAN)
-				prefix_flush_all(&f.cache.index, &flushed);
+				flush_all(&f.cache.index, &flushed);
 			plan(&f, 7);
 			ck_assert_uint_eq(f.plan.n_copies, 1);
 			if (when == IN_FLIGHT)
-				prefix_flush_all(&f.cache.index, &flushed);
+				flush_all(&f.cache.index, &flushed);
 			complete(&f);
 			sched_clear_events(f.sched);
 			run_out(&f);
@@ -653,7 +655,7 @@ START_TEST(copied_rows_are_flushed_with_their_source)
 		ck_assert_uint_eq(plan(&f, 7), 1);
 		ck_assert_uint_eq(f.plan.n_copies, 1);
 		if (flush)
-			prefix_flush_all(&f.cache.index, &flushed);
+			flush_all(&f.cache.index, &flushed);
 		complete(&f);
 		sched_clear_events(f.sched);
 		ck_assert_uint_eq(f.cache.index.n_nodes, flush ? 0 : 2);

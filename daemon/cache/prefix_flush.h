@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Emptying a part of the prefix index, a bounded piece at a time.
+ *
+ * Owns: nothing but its place in the index, which it keeps while others publish, evict, pin and
+ * flush between two pieces. Runs on the loop thread. What was published when a flush began and
+ * stands where it is to flush is gone at its end, or pinned, or counted as remaining.
+ *
+ *   prefix_flush_domain(), _all(), _chain()     where to begin
+ *   prefix_flush_step()                         one piece, until it says that it is done
+ *   prefix_flush_end()                          at any time, once
+ *
+ * Safe at any time, also while a step is in flight: blocks with holders keep their bytes.
+ */
+#ifndef KVD_CACHE_PREFIX_FLUSH_H
+#define KVD_CACHE_PREFIX_FLUSH_H
+
+#include "daemon/cache/prefix.h"
+
+/* Work for one turn of the loop: some hundred microseconds. A node that goes costs
+ * PREFIX_NODE_COST of it, one that is looked at PREFIX_LOOK_COST. */
+#define PREFIX_TURN_WORK 8192
+#define PREFIX_NODE_COST 16
+#define PREFIX_LOOK_COST 1
+
+/**
+ * struct prefix_flush_result - what a flush did, in blocks
+ * @flushed: were cached and are free now
+ * @kept_active: are read by running requests; they left the index, so that no new request
+ *	finds them, and become free when their holders let go
+ * @kept_pinned: are pinned; untouched
+ * @remaining: flushable blocks still there, counted again afterwards
+ */
+struct prefix_flush_result {
+	uint32_t flushed;
+	uint32_t kept_active;
+	uint32_t kept_pinned;
+	uint32_t remaining;
+};
+
+enum prefix_flush_kind { FLUSH_ALL, FLUSH_DOMAIN, FLUSH_TREE, FLUSH_CHAIN, FLUSH_DROP };
+enum prefix_flush_phase {
+	FLUSH_SCAN,
+	FLUSH_WALK,
+	FLUSH_ENDS,
+	FLUSH_CLIMB,
+	FLUSH_COUNT,
+	FLUSH_COUNT_WALK,
+	FLUSH_DONE
+};
+
+/**
+ * struct prefix_flush - a flush in hand
+ * @index: NULL: none is in hand
+ * @domain: of what is flushed
+ * @life: what was published later is not looked for
+ * @next_node: where the pass over all nodes is
+ * @top: the tree in work; @at: the node in it; @up: its children are done
+ * @result: so far
+ */
+struct prefix_flush {
+	struct prefix_index *index;
+	struct prefix_flush *next;
+	struct prefix_flush *prev;
+	enum prefix_flush_kind kind;
+	enum prefix_flush_phase phase;
+	uint32_t domain;
+	uint32_t life;
+	uint32_t next_node;
+	uint32_t top;
+	uint32_t at;
+	bool up;
+	struct prefix_flush_result result;
+};
+
+/* One domain's part of the index; of the public one, what hangs below it too. */
+void prefix_flush_domain(struct prefix_index *index, struct prefix_flush *flush,
+			 uint32_t domain);
+void prefix_flush_all(struct prefix_index *index, struct prefix_flush *flush);
+
+/**
+ * prefix_flush_chain() - one prefix
+ * @node: its last node
+ * @tree: also everything that goes on from there; else no full block does, or it is kept
+ *
+ * Flushes the blocks that no other prefix has. The partial ones right after it go in any case:
+ * below a public block those of all domains.
+ */
+void prefix_flush_chain(struct prefix_index *index, struct prefix_flush *flush,
+			uint32_t node, bool tree);
+
+/* Does @work of it. Return: whether it is done, and flush->result complete. */
+bool prefix_flush_step(struct prefix_flush *flush, uint32_t work);
+
+/* Nothing more is done. Idempotent. */
+void prefix_flush_end(struct prefix_flush *flush);
+
+/* Drops nodes whose bytes were wrong, and what hangs below them. @drop: all zero at first, ended
+ * with the index. Return: whether there are more. */
+bool prefix_drop_step(struct prefix_index *index, struct prefix_flush *drop,
+		      uint32_t work);
+
+#endif
