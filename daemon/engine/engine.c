@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The steps: what the worker brings back is completed, its events are delivered, and the
- * next plan goes to the worker. See engine.h; loading is in engine_model.c.
+ * The steps: what the worker brings back is completed, the next plan goes to the worker, and
+ * only then what came out is delivered: the device does not wait for the clients. See
+ * engine.h; loading is in engine_model.c.
+ *
+ * What a client says or hears meanwhile (a stop string, a full queue, a cancellation) finds
+ * the next step in flight: it costs a row there, and its token is dropped or kept back.
  */
 #include "daemon/engine/engine.h"
 
@@ -16,6 +20,12 @@
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "ipc/base.h"
+
+/* Of the step whose events are delivered; the other one is the worker's. */
+static const struct plan_result *engine_delivered(const struct engine *engine)
+{
+	return &engine->results[!engine->current];
+}
 
 static void engine_log_logits(struct engine *engine, const struct sched_event *event)
 {
@@ -34,7 +44,7 @@ static void engine_deliver(struct engine *engine, const struct sched_event *even
 	if (event->kind == SCHED_FINISHED)
 		engine_log_logits(engine, event);
 	else if (event->dist.words)
-		dist = engine->result.dist + event->dist.off;
+		dist = engine_delivered(engine)->dist + event->dist.off;
 	engine->event(engine->event_ctx, event, dist);
 }
 
@@ -103,14 +113,11 @@ static void engine_step(struct loop_defer *kick)
 {
 	struct engine *engine = container_of(kick, struct engine, kick);
 
-	engine_drain_events(engine);
-	if (engine->worker.busy)
-		return;
-	if (sched_plan(engine->sched, loop_now(engine->loop), &engine->plan)) {
-		plan_result_reset(&engine->result);
+	if (!engine->worker.busy &&
+	    sched_plan(engine->sched, loop_now(engine->loop), &engine->plan)) {
+		plan_result_reset(&engine->results[engine->current]);
 		worker_submit(&engine->worker);
 	}
-	/* A plan without rows may have given up on a request. */
 	engine_drain_events(engine);
 	engine_arm_deadline(engine);
 	if (engine->keep.map)
@@ -123,24 +130,31 @@ void engine_kick(struct engine *engine)
 		loop_defer(engine->loop, &engine->kick, engine_step);
 }
 
+/* The result stays as it is while its events are delivered: the next step has the other. */
+static void engine_complete(struct engine *engine)
+{
+	sched_complete(engine->sched, &engine->plan, &engine->results[engine->current]);
+	engine->current = !engine->current;
+}
+
 void engine_stepped(struct loop_io *io, uint32_t events)
 {
 	struct engine *engine = container_of(io, struct engine, worker_io);
+	int status;
 
 	(void)events;
 	if (!worker_collect(&engine->worker))
 		return;
 	engine->n_steps++;
 	loop_now_refresh(engine->loop);
-	if (engine->result.status >= 0)
+	status = engine->results[engine->current].status;
+	if (status >= 0)
 		engine->step_failed = (struct log_last){0};
-	else if (log_due(&engine->step_failed, engine->result.status,
-			 loop_now(engine->loop)))
+	else if (log_due(&engine->step_failed, status, loop_now(engine->loop)))
 		log_event(LOG_ERR,
-			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED,
-				     .error = engine->result.status),
+			  LOG_FIELDS(.message_id = MSGID_BACKEND_FAILED, .error = status),
 			  "the device failed in a step; its requests end with an error");
-	sched_complete(engine->sched, &engine->plan, &engine->result);
+	engine_complete(engine);
 	engine_step(&engine->kick);
 }
 
@@ -300,11 +314,8 @@ int engine_init(struct engine *engine, const struct engine_setup *setup, char *e
 		return r;
 	sched_plan_caps(engine->sched, &caps);
 	r = plan_init(&engine->plan, &caps);
-	engine->have_plan = !r;
-	if (!r) {
-		r = plan_result_init(&engine->result, &caps);
-		engine->have_result = !r;
-	}
+	for (int i = 0; !r && i < 2; i++)
+		r = plan_result_init(&engine->results[i], &caps);
 	if (r) {
 		snprintf(error, error_size,
 			 "cannot get the memory for a step: %s; lower [scheduler] "
@@ -344,13 +355,12 @@ void engine_deinit(struct engine *engine)
 	if (engine->sched) {
 		/* Sessions are gone; what is left are operations cut off from them. */
 		if (in_flight)
-			sched_complete(engine->sched, &engine->plan, &engine->result);
+			engine_complete(engine);
 		engine_drain_events(engine);
 	}
 	engine_model_unload(engine);
-	if (engine->have_result)
-		plan_result_deinit(&engine->result);
-	if (engine->have_plan)
-		plan_deinit(&engine->plan);
+	plan_result_deinit(&engine->results[0]);
+	plan_result_deinit(&engine->results[1]);
+	plan_deinit(&engine->plan);
 	engine->loop = NULL;
 }

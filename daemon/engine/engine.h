@@ -7,9 +7,10 @@
  *
  *   engine_add() ... engine_kick()
  *                        |
- *       drain events -> sched_plan() -> worker_submit()        at most one in flight
- *                        ^                     |
- *                        +--- engine_stepped() <+  eventfd: sched_complete(), events
+ *                   sched_plan() -> worker_submit() -> engine_event_fn     one in flight
+ *                        ^                |
+ *                 sched_complete()        |
+ *                        +-- eventfd <----+
  *
  * What happens to a sequence goes to one callback, with the cookie of its request. The
  * engine knows nothing of who asks: no client, no ring, no session. Without a model it is
@@ -65,6 +66,7 @@ struct engine_setup {
  * @text:   tokenizer and chat template of the model
  * @keep:   what of it outlives the process
  * @fdstore: where that is kept
+ * @results, @current: of the step in flight, and of the one whose events are delivered
  */
 struct engine {
 	struct loop *loop;
@@ -79,14 +81,14 @@ struct engine {
 	struct fdstore *fdstore;
 	struct sched *sched;
 	struct plan plan;
-	struct plan_result result;
+	struct plan_result results[2];
+	unsigned current;
 	struct worker worker;
 	struct loop_io worker_io;
 	struct loop_io pages_io;
 	struct loop_defer kick;
 	struct loop_defer save;
 	struct loop_timer deadline;
-	bool have_plan, have_result;
 	struct log_last step_failed; /* no error when the last step was well */
 	struct log_last logits_failed;
 	struct log_last deadline_failed;

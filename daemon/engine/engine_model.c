@@ -480,7 +480,8 @@ void engine_model_run(void *ctx)
 {
 	struct engine *engine = ctx;
 
-	runner_run(&engine->model->runner, &engine->plan, &engine->result);
+	runner_run(&engine->model->runner, &engine->plan,
+		   &engine->results[engine->current]);
 }
 
 void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
