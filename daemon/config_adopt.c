@@ -38,7 +38,7 @@ bool config_value_equal(const struct config_key *key, const void *a, const void 
 	return memcmp(a, b, value_size(key)) == 0;
 }
 
-static bool domains_equal(const struct config *a, const struct config *b)
+static bool same_members(const struct config *a, const struct config *b)
 {
 	if (a->n_domains != b->n_domains)
 		return false;
@@ -46,11 +46,32 @@ static bool domains_equal(const struct config *a, const struct config *b)
 		const struct config_domain *x = &a->domains[i], *y = &b->domains[i];
 
 		if (strcmp(x->name, y->name) != 0 || strcmp(x->users, y->users) != 0 ||
-		    strcmp(x->groups, y->groups) != 0 || x->quota_set != y->quota_set ||
-		    memcmp(&x->quota, &y->quota, sizeof(x->quota)) != 0)
+		    strcmp(x->groups, y->groups) != 0)
 			return false;
 	}
 	return true;
+}
+
+/* Limits of each domain that is in both. Return: how many domains have others now. */
+static unsigned int adopt_limits(struct config *config, const struct config *fresh)
+{
+	unsigned int n = 0;
+
+	for (uint32_t i = 0; i < config->n_domains; i++) {
+		struct config_domain *x = &config->domains[i];
+		const struct config_domain *y = NULL;
+
+		for (uint32_t k = 0; k < fresh->n_domains && !y; k++)
+			if (strcmp(x->name, fresh->domains[k].name) == 0)
+				y = &fresh->domains[k];
+		if (!y || (x->quota_set == y->quota_set &&
+			   memcmp(&x->quota, &y->quota, sizeof(x->quota)) == 0))
+			continue;
+		x->quota = y->quota;
+		x->quota_set = y->quota_set;
+		n++;
+	}
+	return n;
 }
 
 unsigned int config_adopt(struct config *config, const struct config *fresh, char *later,
@@ -78,7 +99,8 @@ unsigned int config_adopt(struct config *config, const struct config *fresh, cha
 						 key->section, key->name);
 		}
 	}
-	if (!domains_equal(config, fresh) && used < later_size)
+	n_adopted += adopt_limits(config, fresh);
+	if (!same_members(config, fresh) && used < later_size)
 		snprintf(later + used, later_size - used, "%s[domain]", used ? ", " : "");
 	return n_adopted;
 }

@@ -96,6 +96,7 @@ static void on_sighup(struct loop_signal *signal, int signo)
 	} else {
 		n = config_adopt(daemon->config, &fresh, later, sizeof(later));
 		log_apply(daemon->config);
+		sessions_reload(&daemon->sessions);
 		if (*later)
 			log_event(
 				LOG_NOTICE,
@@ -369,6 +370,11 @@ static int daemon_find_users(struct daemon *daemon)
 	struct config_report report = {.fn = warn_of_name};
 	int r = users_init(&daemon->sessions.users, daemon->config, &report);
 
+	if (daemon->sessions.users.map.hidden_uids)
+		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_USERS_HIDDEN),
+			  "this user namespace does not map all uids; users without a "
+			  "mapping are turned away, as they all look like uid %u",
+			  daemon->sessions.users.map.overflow_uid);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "cannot look up the users of [domain]");
 	else if (r > 0)

@@ -45,6 +45,7 @@
 #define MSGID_DRAINING         "87a503ba89e8426d9240dd161891a540"
 #define MSGID_DRAIN_ENDED      "c88b04648aa74acb9db888adcb52bfc3"
 #define MSGID_AFFINITY_REFUSED "d05f577ad414454c87d578fca5f1f970"
+#define MSGID_USERS_HIDDEN     "5f0ce6d1b7a94c2e8d3b90a74e6152fc"
 
 /* X(NAME, "what happened") */
 #define KVD_MESSAGE_IDS(X)                                                               \
@@ -80,6 +81,7 @@
 	X(QUOTA_CHANGED, "an administrator changed limits of a user")                    \
 	X(DRAINING, "new requests are refused, those that run finish")                   \
 	X(DRAIN_ENDED, "new requests are taken again")                                   \
-	X(AFFINITY_REFUSED, "threads may not choose their CPUs")
+	X(AFFINITY_REFUSED, "threads may not choose their CPUs")                         \
+	X(USERS_HIDDEN, "the user namespace hides who clients are")
 
 #endif

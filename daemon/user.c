@@ -135,6 +135,7 @@ int users_init(struct users *users, const struct config *config,
 	int r, bad = 0;
 
 	*users = (struct users){.config = config};
+	user_map_read(&users->map);
 	if (!config->n_domains)
 		return 0;
 	users->domains = calloc(config->n_domains, sizeof(*users->domains));
@@ -184,23 +185,15 @@ static bool is_member(const struct user_domain *d, uid_t uid, const gid_t *gids,
 	return false;
 }
 
-static void set_domain(const struct users *users, struct user *user, const gid_t *gids,
-		       size_t n_gids)
+/* The nearest counts: the administrator's, the domain's, [quota], [daemon]. */
+static void set_limits(const struct users *users, struct user *user)
 {
 	struct config_quota q = users->config->quota;
 
-	user->domain = user->uid;
-	user->domain_name = NULL;
-	for (uint32_t i = 0; i < users->n_domains; i++) {
-		const struct user_domain *d = &users->domains[i];
-		const struct config_quota *own = &d->config->quota;
+	if (user->member) {
+		const struct config_domain *d = user->member->config;
 
-		if (!is_member(d, user->uid, gids, n_gids))
-			continue;
-		user->domain = d->number;
-		user->domain_name = d->config->name;
-#define OWN(bit, field)                                                                  \
-	q.field = d->config->quota_set & 1u << (bit) ? own->field : q.field
+#define OWN(bit, field) q.field = d->quota_set & 1u << (bit) ? d->quota.field : q.field
 		OWN(0, guaranteed_blocks);
 		OWN(1, max_blocks);
 		OWN(2, max_running);
@@ -208,7 +201,6 @@ static void set_domain(const struct users *users, struct user *user, const gid_t
 		OWN(4, max_connections);
 		OWN(5, max_arena);
 #undef OWN
-		break;
 	}
 	if (!q.max_connections)
 		q.max_connections = users->config->daemon.max_clients_per_uid;
@@ -218,8 +210,26 @@ static void set_domain(const struct users *users, struct user *user, const gid_t
 	TAKE(RUNNING, user->quota.max_running, max_running);
 	TAKE(WAITING, user->quota.max_waiting, max_waiting);
 	TAKE(CONNECTIONS, user->max_connections, max_connections);
-	TAKE(ARENA, user->max_arena, max_arena);
+	TAKE(ARENA, user->max[USER_BYTES], max_arena);
 #undef TAKE
+}
+
+static void set_domain(const struct users *users, struct user *user, const gid_t *gids,
+		       size_t n_gids)
+{
+	user->member = NULL;
+	for (uint32_t i = 0; i < users->n_domains && !user->member; i++)
+		if (is_member(&users->domains[i], user->uid, gids, n_gids))
+			user->member = &users->domains[i];
+	user->domain = user->member ? user->member->number : user->uid;
+	user->domain_name = user->member ? user->member->config->name : NULL;
+	set_limits(users, user);
+}
+
+void users_reload(struct users *users)
+{
+	for (struct user *user = users->list; user; user = user->next)
+		set_limits(users, user);
 }
 
 static struct user *user_find(const struct users *users, uid_t uid)
@@ -255,22 +265,40 @@ static void user_put(struct users *users, struct user *user)
 
 	if (user->n_connections || user->set)
 		return;
-	assert(!user->arena_bytes);
+	for (int i = 0; i < USER_N_RESOURCES; i++)
+		assert(!user->used[i]);
 	while (*at != user)
 		at = &(*at)->next;
 	*at = user->next;
 	free(user);
 }
 
+/* Groups of a peer, those that stand for a group only. Return: how many are in @gids. */
+static size_t peer_groups(const struct users *users, int fd, gid_t gid, gid_t *gids)
+{
+	socklen_t len = MAX_GROUPS * sizeof(*gids);
+	size_t n, n_known = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, gids, &len) < 0)
+		len = 0;
+	n = len / sizeof(*gids);
+	gids[n++] = gid;
+	for (size_t i = 0; i < n; i++)
+		if (!user_map_hides_gid(&users->map, gids[i]))
+			gids[n_known++] = gids[i];
+	return n_known;
+}
+
 int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		 struct user **ret_user)
 {
-	gid_t *gids;
-	socklen_t len = MAX_GROUPS * sizeof(*gids);
 	struct user *user;
+	gid_t *gids;
 
 	if (uid >= USER_DOMAIN_NAMED)
 		return -EPERM;
+	if (user_map_hides_uid(&users->map, uid))
+		return -EADDRNOTAVAIL;
 	user = users_get(users, uid);
 	if (!user)
 		return -ENOMEM;
@@ -280,15 +308,12 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		return -EDQUOT;
 	/* what decides is the first connection of those that are open: one uid, one domain */
 	if (!user->n_connections && users->n_domains) {
-		gids = malloc(len + sizeof(*gids));
+		gids = malloc((MAX_GROUPS + 1) * sizeof(*gids));
 		if (!gids) {
 			user_put(users, user);
 			return -ENOMEM;
 		}
-		if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, gids, &len) < 0)
-			len = 0;
-		gids[len / sizeof(*gids)] = gid;
-		set_domain(users, user, gids, len / sizeof(*gids) + 1);
+		set_domain(users, user, gids, peer_groups(users, fd, gid, gids));
 		free(gids);
 	}
 	user->n_connections++;
@@ -302,19 +327,46 @@ void user_disconnect(struct users *users, struct user *user)
 	user_put(users, user);
 }
 
-int user_charge_arena(struct user *user, uint64_t bytes)
+int user_charge(struct user_charge *charge, struct user *user,
+		enum user_resource resource, uint64_t n)
 {
-	if (user->max_arena && (user->arena_bytes > user->max_arena ||
-				bytes > user->max_arena - user->arena_bytes))
+	uint64_t max = user->max[resource], used = user->used[resource];
+
+	assert(!charge->user || charge->user == user);
+	if (max && (used > max || n > max - used))
 		return -EDQUOT;
-	user->arena_bytes += bytes;
+	charge->user = user;
+	charge->amount[resource] += n;
+	user->used[resource] += n;
 	return 0;
 }
 
-void user_uncharge_arena(struct user *user, uint64_t bytes)
+void user_charge_shrink(struct user_charge *charge, enum user_resource resource,
+			uint64_t n)
 {
-	assert(user->arena_bytes >= bytes);
-	user->arena_bytes -= bytes;
+	uint64_t back = charge->amount[resource] - n;
+
+	assert(n <= charge->amount[resource]);
+	if (!charge->user)
+		return;
+	assert(charge->user->used[resource] >= back);
+	charge->user->used[resource] -= back;
+	charge->amount[resource] = n;
+}
+
+struct user_charge user_charge_take(struct user_charge *from)
+{
+	struct user_charge taken = *from;
+
+	*from = (struct user_charge){0};
+	return taken;
+}
+
+void user_charge_deinit(struct user_charge *charge)
+{
+	for (int i = 0; i < USER_N_RESOURCES; i++)
+		user_charge_shrink(charge, (enum user_resource)i, 0);
+	charge->user = NULL;
 }
 
 bool users_parse_domain(const struct users *users, const char *text, uint32_t *ret_domain)

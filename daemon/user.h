@@ -6,9 +6,10 @@
  * Users: which domain a uid shares in, what it may have, and what its sessions hold.
  *
  * Owns: one struct user for each uid with a session, or with limits that an administrator
- * set; charges for connections and for bytes of arenas and kept tokens. Blocks and requests
- * are charged by the scheduler, in the objects that cost them. Thread: loop. Relies on the
- * configuration, whose names are resolved once, in users_init().
+ * set. What costs a user something embeds a struct user_charge. Blocks and requests are
+ * charged by the scheduler in objects of its own: it knows uids and quotas, not users, and
+ * takes back what it charged (preemption), which nothing here ever does. Thread: loop. Relies
+ * on the configuration, whose names are resolved once, in users_init().
  *
  *   domain of a uid   the first [domain NAME] that lists it or one of its groups, as the
  *                     kernel attests them (SO_PEERGROUPS); else a domain of its own
@@ -23,6 +24,7 @@
 #include <sys/types.h>
 
 #include "daemon/sched/request.h"
+#include "daemon/user_map.h"
 
 struct config;
 struct config_domain;
@@ -33,26 +35,45 @@ struct config_report;
 /* Name of PREFIX_DOMAIN_PUBLIC, where pinned prefixes lie that all may read. */
 #define USER_DOMAIN_PUBLIC "public"
 
+/* What a user's sessions hold beside blocks. */
+enum user_resource {
+	USER_BYTES, /* arenas of rings, tokens kept for FORK */
+	USER_N_RESOURCES,
+};
+
 /**
  * struct user - one uid
+ * @member: the domain of the configuration that it is in, or NULL
  * @domain: number; @domain_name: of a named one, else NULL
  * @quota: what the scheduler enforces
- * @max_connections, @max_arena: what sessions enforce; 0: no limit
- * @n_connections, @arena_bytes: charged now
+ * @max_connections, @max: what sessions enforce; 0: no limit
+ * @n_connections, @used: charged now
  * @set: KVD_QUOTA_* of the limits that an administrator set; they stay as they are, also
  *	while nobody is connected
  */
 struct user {
 	struct user *next;
+	const struct user_domain *member;
 	uint32_t uid;
 	uint32_t domain;
 	const char *domain_name;
 	struct sched_quota quota;
 	uint32_t max_connections;
-	uint64_t max_arena;
 	uint32_t n_connections;
-	uint64_t arena_bytes;
+	uint64_t max[USER_N_RESOURCES];
+	uint64_t used[USER_N_RESOURCES];
 	uint32_t set;
+};
+
+/**
+ * struct user_charge - what one object costs its user; embedded in it
+ * @user: NULL: nothing was charged
+ *
+ * All-zero is empty. An object's charge ends with the object, in its deinit.
+ */
+struct user_charge {
+	struct user *user;
+	uint64_t amount[USER_N_RESOURCES];
 };
 
 /* A domain of the configuration with its members resolved. */
@@ -65,8 +86,10 @@ struct user_domain {
 	size_t n_gids;
 };
 
+/* @map: which ids of peers are somebody's */
 struct users {
 	const struct config *config;
+	struct user_map map;
 	struct user_domain *domains;
 	uint32_t n_domains;
 	struct user *list; /* by rising uid */
@@ -89,6 +112,9 @@ int users_init(struct users *users, const struct config *config,
 	       struct config_report *report);
 void users_deinit(struct users *users);
 
+/* The configuration was reloaded: limits of all users follow it; domains stay as they are. */
+void users_reload(struct users *users);
+
 /**
  * user_connect() - charge one connection to a peer
  * @fd: its socket, for its groups
@@ -96,15 +122,30 @@ void users_deinit(struct users *users);
  * @ret_user: until user_disconnect()
  *
  * Return: 0; -EDQUOT with *ret_user borrowed: too many connections; -EPERM: a reserved uid;
- * -ENOMEM.
+ * -EADDRNOTAVAIL: a uid that is nobody in particular (user_map.h); -ENOMEM.
  */
 int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		 struct user **ret_user);
 void user_disconnect(struct users *users, struct user *user);
 
-/* Charges @bytes of arenas or of tokens kept for FORK. Return: 0 or -EDQUOT. */
-int user_charge_arena(struct user *user, uint64_t bytes);
-void user_uncharge_arena(struct user *user, uint64_t bytes);
+/**
+ * user_charge() - charge more of a resource to a user
+ * @charge: empty, or charged to the same user
+ *
+ * Return: 0; -EDQUOT, beyond the user's limit, with @charge as it was.
+ */
+int user_charge(struct user_charge *charge, struct user *user,
+		enum user_resource resource, uint64_t n);
+
+/* The object became smaller: keep @n of what it was charged. */
+void user_charge_shrink(struct user_charge *charge, enum user_resource resource,
+			uint64_t n);
+
+/* The charge goes along with what it is for; @from is empty afterwards. */
+struct user_charge user_charge_take(struct user_charge *from);
+
+/* Give everything back. Idempotent. */
+void user_charge_deinit(struct user_charge *charge);
 
 /* The user of @uid, made with the limits of the configuration if need be; or NULL. */
 struct user *users_get(struct users *users, uid_t uid);

@@ -130,9 +130,9 @@ static void control_ring_open(struct session *session,
 		snprintf(text, sizeof(text),
 			 "the rings of this user take too much memory: [quota] max_arena "
 			 "is %llu bytes",
-			 (unsigned long long)session->user->max_arena);
+			 (unsigned long long)session->user->max[USER_BYTES]);
 		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
-				    session->user->max_arena, text);
+				    session->user->max[USER_BYTES], text);
 		return;
 	}
 	if (r) {
@@ -203,15 +203,17 @@ static void control_describe_client(const struct session *client,
 		.connected_ns = loop_now(client->sessions->loop) - client->connected_ns,
 		.requests_failed = client->requests_failed,
 		.ttft_ns = client->ttft_ns,
-		.arena = client->charged,
 	};
 	memcpy(info->name, client->name, sizeof(info->name));
 	if (client->state == SESSION_NEW && client->hello_tag)
 		proto_set_string(info->name, sizeof(info->name), "(kept)");
-	for (const struct session_ring *ring = client->rings; ring; ring = ring->next)
+	for (const struct session_ring *ring = client->rings; ring; ring = ring->next) {
+		info->arena += session_ring_bytes(ring);
 		for (const struct op *op = ring->ops; op; op = op->next) {
 			const struct request *request =
 				engine_sequence(engine, op->seq_id);
+
+			info->arena += op->charge.amount[USER_BYTES];
 
 			if (!request)
 				continue;
@@ -222,6 +224,7 @@ static void control_describe_client(const struct session *client,
 			info->blocks += request->table.n_blocks;
 			info->tokens_generated += request->n_generated;
 		}
+	}
 }
 
 static void control_clients(struct session *session, const struct proto_request *request)

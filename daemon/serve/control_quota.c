@@ -25,7 +25,7 @@ static void set_quota(struct user *user, uint32_t set, const struct kvd_quota *q
 	if (set & KVD_QUOTA_CONNECTIONS)
 		user->max_connections = quota->max_connections;
 	if (set & KVD_QUOTA_ARENA)
-		user->max_arena = quota->max_arena;
+		user->max[USER_BYTES] = quota->max_arena;
 	user->set |= set;
 }
 
@@ -44,13 +44,13 @@ static void describe_user(const struct sessions *sessions, const struct user *us
 				.max_running = user->quota.max_running,
 				.max_waiting = user->quota.max_waiting,
 				.max_connections = user->max_connections,
-				.max_arena = user->max_arena,
+				.max_arena = user->max[USER_BYTES],
 			},
 		.blocks = usage.blocks,
 		.running = usage.running,
 		.waiting = usage.waiting,
 		.connections = user->n_connections,
-		.arena = user->arena_bytes,
+		.arena = user->used[USER_BYTES],
 	};
 	users_print_domain(&sessions->users, user->domain, info->domain,
 			   sizeof(info->domain));

@@ -64,6 +64,8 @@ int32_t op_keep_room(struct op *op, uint32_t n_prompt, uint32_t max_tokens,
 {
 	uint32_t context = op->engine->info.context_length;
 	uint32_t room = context > n_prompt ? context - n_prompt : 0, cap;
+	struct user *user = op->ring->session->user;
+	int r;
 
 	if (!op->keep)
 		return 0;
@@ -71,13 +73,14 @@ int32_t op_keep_room(struct op *op, uint32_t n_prompt, uint32_t max_tokens,
 	if (max_tokens && max_tokens < room)
 		room = max_tokens;
 	cap = (n_prompt < context ? n_prompt : context) + room;
-	if (session_charge(op->ring->session, cap * sizeof(*op->kept))) {
-		*ret_detail = op->ring->session->user->max_arena;
+	r = user_charge(&op->charge, user, USER_BYTES, cap * sizeof(*op->kept));
+	if (r) {
+		*ret_detail = user->max[USER_BYTES];
 		return KVD_E_QUOTA;
 	}
 	op->kept = calloc(cap, sizeof(*op->kept));
 	if (!op->kept) {
-		session_uncharge(op->ring->session, cap * sizeof(*op->kept));
+		user_charge_deinit(&op->charge);
 		return -ENOMEM;
 	}
 	op->cap_kept = cap;
@@ -100,7 +103,7 @@ static void op_drop_kept(struct op *op)
 {
 	if (!op->kept)
 		return;
-	session_uncharge(op->ring->session, op->cap_kept * sizeof(*op->kept));
+	user_charge_deinit(&op->charge);
 	secret_free(op->kept, op->n_kept * sizeof(*op->kept));
 	op->kept = NULL;
 	op->n_kept = op->cap_kept = 0;
@@ -112,14 +115,16 @@ static void op_hand_over_kept(struct op *op)
 {
 	size_t size = sizeof(op->kept[0]);
 	int32_t *cut = secret_realloc(op->kept, op->n_kept * size, op->n_kept * size);
-	struct session_kept kept = {
+	struct session_kept kept;
+
+	user_charge_shrink(&op->charge, USER_BYTES, op->n_kept * size);
+	kept = (struct session_kept){
 		.user_data = op->user_data,
 		.salt = op->salt,
 		.tokens = cut ? cut : op->kept,
 		.n_tokens = op->n_kept,
+		.charge = user_charge_take(&op->charge),
 	};
-
-	session_uncharge(op->ring->session, (op->cap_kept - op->n_kept) * size);
 	session_ring_keep(op->ring, &kept);
 	op->kept = NULL;
 	op->n_kept = op->cap_kept = 0;

@@ -30,6 +30,7 @@
 #include <kvd/abi.h>
 
 #include "daemon/serve/emit.h"
+#include "daemon/user.h"
 
 struct encoder_result;
 struct engine;
@@ -64,7 +65,7 @@ struct op_group {
  * @dist_first: SCORE: first position whose distribution is wanted
  * @group, @index: with n > 1: the request, and which of its sequences this is
  * @keep: n_kept tokens stay for FORK when it ends (sqe_was_kept()); @kept: [cap_kept] prompt
- *	and answer, charged to the user of its session
+ *	and answer; @charge: for them
  * @scores:    SCORE: [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
  * @taken_ns, @first_ns: when the SQE was taken, when the first token came
  * @pending:   tokens not yet posted; their bytes are in @emit
@@ -92,6 +93,7 @@ struct op {
 	int32_t *kept;
 	uint32_t n_kept;
 	uint32_t cap_kept;
+	struct user_charge charge;
 
 	uint64_t out_off;
 	uint32_t out_len;

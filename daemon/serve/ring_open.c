@@ -32,10 +32,24 @@ static void session_ring_free(struct session_ring *ring)
 		ring_daemon_leave(&ring->ring);
 	else
 		ring_daemon_deinit(&ring->ring);
-	session_uncharge(ring->session, ring->charged);
+	user_charge_deinit(&ring->charge);
 	ring->session->n_rings--;
 	sessions->n_rings--;
 	free(ring);
+}
+
+static int session_ring_make(struct session_ring *ring,
+			     const struct kvd_msg_ring_open *msg)
+{
+	int r = ring_daemon_init(&ring->ring, msg->sq_entries, msg->cq_entries,
+				 msg->in_bytes, msg->out_bytes);
+
+	if (r)
+		return r;
+	r = session_ring_watch(ring);
+	if (r)
+		ring_daemon_deinit(&ring->ring);
+	return r;
 }
 
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
@@ -49,20 +63,12 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 	if (!ring)
 		return -ENOMEM;
 	ring->session = session;
-	ring->charged = msg->in_bytes + msg->out_bytes;
-	if (session_charge(session, ring->charged)) {
-		free(ring);
-		return -EDQUOT;
-	}
-	r = ring_daemon_init(&ring->ring, msg->sq_entries, msg->cq_entries, msg->in_bytes,
-			     msg->out_bytes);
-	if (!r) {
-		r = session_ring_watch(ring);
-		if (r)
-			ring_daemon_deinit(&ring->ring);
-	}
+	r = user_charge(&ring->charge, session->user, USER_BYTES,
+			msg->in_bytes + msg->out_bytes);
+	if (!r)
+		r = session_ring_make(ring, msg);
 	if (r) {
-		session_uncharge(session, ring->charged);
+		user_charge_deinit(&ring->charge);
 		free(ring);
 		return r;
 	}

@@ -2,7 +2,6 @@
 /* See session.h. */
 #include "daemon/serve/session.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -14,21 +13,6 @@ void sessions_warn(struct sessions *sessions, int error, const char *what)
 {
 	if (log_due(&sessions->warned, error, loop_now(sessions->loop)))
 		log_errno(LOG_WARNING, error, "%s", what);
-}
-
-int session_charge(struct session *session, uint64_t bytes)
-{
-	if (user_charge_arena(session->user, bytes))
-		return -EDQUOT;
-	session->charged += bytes;
-	return 0;
-}
-
-void session_uncharge(struct session *session, uint64_t bytes)
-{
-	assert(session->charged >= bytes);
-	session->charged -= bytes;
-	user_uncharge_arena(session->user, bytes);
 }
 
 void session_event(struct session *session, struct kvd_event event)

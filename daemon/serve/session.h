@@ -55,7 +55,6 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
  * @stored: lies in the FD store
  * @keep_timer: runs until it does
  * @hello_tag: of a kept connection: HELLO must have it; 0: any tag
- * @charged: bytes of arenas and kept tokens, to the user
  * @monitor: NULL: does not watch
  * @job: NULL: no long request is in hand
  */
@@ -81,7 +80,6 @@ struct session {
 	uint32_t n_rings;
 	uint32_t n_ops;
 	uint32_t next_ring_id;
-	uint64_t charged;
 	struct session *next_closing;
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
 	uint64_t requests_failed;
@@ -134,15 +132,6 @@ struct sessions {
 /* The machine is short of something, by nobody's fault: one line in the log, however many
  * connections suffer, and another when it lasts. */
 void sessions_warn(struct sessions *sessions, int error, const char *what);
-
-/**
- * session_charge() - memory that a session's client makes the daemon hold
- * @bytes: of an arena, or of tokens that are kept for FORK
- *
- * Return: 0, -EDQUOT: beyond max_arena of its user.
- */
-int session_charge(struct session *session, uint64_t bytes);
-void session_uncharge(struct session *session, uint64_t bytes);
 
 /* For those who watch: client_id, uid and name are filled in. */
 void session_event(struct session *session, struct kvd_event event);

@@ -105,9 +105,18 @@ static void kept_remove(struct session_ring *ring, uint32_t i)
 {
 	struct session_kept *kept = &ring->kept[i];
 
-	session_uncharge(ring->session, kept->n_tokens * sizeof(kept->tokens[0]));
+	user_charge_deinit(&kept->charge);
 	secret_free(kept->tokens, kept->n_tokens * sizeof(kept->tokens[0]));
 	memmove(kept, kept + 1, (--ring->n_kept - i) * sizeof(*kept));
+}
+
+uint64_t session_ring_bytes(const struct session_ring *ring)
+{
+	uint64_t n = ring->charge.amount[USER_BYTES];
+
+	for (uint32_t i = 0; i < ring->n_kept; i++)
+		n += ring->kept[i].charge.amount[USER_BYTES];
+	return n;
 }
 
 void session_ring_keep(struct session_ring *ring, const struct session_kept *kept)

@@ -19,6 +19,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/serve/encoder.h"
+#include "daemon/user.h"
 #include "ipc/ring.h"
 
 struct op;
@@ -30,13 +31,14 @@ struct session_kept {
 	uint64_t salt;
 	int32_t *tokens;
 	uint32_t n_tokens;
+	struct user_charge charge;
 };
 
 /**
  * struct session_ring - see above
  * @ops, @n_ops:  operations in flight, oldest first
  * @kept, @n_kept: ended sequences for FORK, the oldest first
- * @charged:      arena bytes
+ * @charge:       arenas
  * @n_blocked:    operations that wait for room in the CQ
  * @encoded_op:   whose text becomes tokens, by @encoding; no further SQE is taken until then
  * @spin_ns:      how long it is polled after its last traffic; halved each time that
@@ -54,7 +56,7 @@ struct session_ring {
 	uint32_t n_ops;
 	struct session_kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
-	uint64_t charged;
+	struct user_charge charge;
 	uint32_t n_blocked;
 	struct op *encoded_op;
 	struct encoder_wait encoding;
@@ -92,6 +94,9 @@ void session_ring_dirty(struct session_ring *ring);
  * Return: as ring_daemon_post().
  */
 enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_cqe *cqe);
+
+/* What its arenas and kept tokens are charged at. */
+uint64_t session_ring_bytes(const struct session_ring *ring);
 
 /* Takes over the tokens of an operation that has ended; the oldest makes room. */
 void session_ring_keep(struct session_ring *ring, const struct session_kept *kept);

@@ -158,14 +158,12 @@ static void session_readable(struct loop_io *io, uint32_t events)
 
 /* Turned away before HELLO: it learns why, and the log does. */
 static void sessions_refuse(struct sessions *sessions, int fd,
-			    const struct peer_cred *cred, const char *key, uint64_t limit)
+			    const struct peer_cred *cred, int32_t status, uint64_t limit,
+			    const char *text)
 {
 	struct kvd_msg_error msg;
-	char text[KVD_TEXT_MAX];
 
-	snprintf(text, sizeof(text), "too many connections: %s is %llu", key,
-		 (unsigned long long)limit);
-	proto_error_init(&msg, KVD_MSG_REJECT, 0, KVD_E_QUOTA, limit, text);
+	proto_error_init(&msg, KVD_MSG_REJECT, 0, status, limit, text);
 	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
 	shutdown(fd, SHUT_RDWR); /* the store may have a duplicate */
 	close(fd);
@@ -174,8 +172,40 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 			     .has_uid = true),
 		  "a client of uid %u was turned away: %s", (unsigned)cred->uid, text);
 	monitor_event(&sessions->monitor, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
-							     .status = KVD_E_QUOTA,
+							     .status = status,
 							     .uid = cred->uid});
+}
+
+static void refuse_one_more(struct sessions *sessions, int fd,
+			    const struct peer_cred *cred, const char *key, uint64_t limit)
+{
+	char text[KVD_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "too many connections: %s is %llu", key,
+		 (unsigned long long)limit);
+	sessions_refuse(sessions, fd, cred, KVD_E_QUOTA, limit, text);
+}
+
+/* What user_connect() said. @fd is closed. */
+static void refuse_user(struct sessions *sessions, int fd, const struct peer_cred *cred,
+			int r, const struct user *user)
+{
+	switch (r) {
+	case -EDQUOT:
+		refuse_one_more(sessions, fd, cred,
+				"max_connections of this user ([quota], or [daemon] "
+				"max_clients_per_uid)",
+				user->max_connections);
+		return;
+	case -EADDRNOTAVAIL:
+		sessions_refuse(sessions, fd, cred, -EPERM, 0,
+				"kvd runs in a user namespace where this uid is not "
+				"mapped, so it cannot tell whose requests these are");
+		return;
+	default:
+		sessions_warn(sessions, r, "cannot serve a user; refused");
+		close(fd);
+	}
 }
 
 /* By rising id; new ones have the highest. */
@@ -207,7 +237,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	const struct config *config = sessions->config;
 	struct session *session;
 	struct peer_cred cred;
-	struct user *user;
+	struct user *user = NULL;
 	int r;
 
 	r = peer_cred_get(fd, &cred);
@@ -218,21 +248,13 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	}
 	fdpass_refuse(fd);
 	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
-		sessions_refuse(sessions, fd, &cred, "[daemon] max_clients",
+		refuse_one_more(sessions, fd, &cred, "[daemon] max_clients",
 				config->daemon.max_clients);
 		return NULL;
 	}
 	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
-	if (r == -EDQUOT) {
-		sessions_refuse(sessions, fd, &cred,
-				"max_connections of this user ([quota], or [daemon] "
-				"max_clients_per_uid)",
-				user->max_connections);
-		return NULL;
-	}
 	if (r) {
-		sessions_warn(sessions, r, "cannot serve a user; refused");
-		close(fd);
+		refuse_user(sessions, fd, &cred, r, user);
 		return NULL;
 	}
 	session = calloc(1, sizeof(*session));
@@ -330,6 +352,13 @@ int sessions_start(struct sessions *sessions)
 	if (!text->tokenizer)
 		return 0;
 	return encoder_init(&sessions->encoder, sessions->loop, text, submit_encoded);
+}
+
+void sessions_reload(struct sessions *sessions)
+{
+	users_reload(&sessions->users);
+	for (const struct user *user = sessions->users.list; user; user = user->next)
+		engine_set_quota(sessions->engine, user->uid, &user->quota);
 }
 
 void sessions_deinit(struct sessions *sessions)

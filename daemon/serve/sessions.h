@@ -30,6 +30,9 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 /* Once the engine has its model, before anybody is accepted. Return: 0 or -errno. */
 int sessions_start(struct sessions *sessions);
 
+/* The configuration was reloaded: limits of connected users follow it. */
+void sessions_reload(struct sessions *sessions);
+
 /* At the end of the daemon: ends every session that is not kept. */
 void sessions_deinit(struct sessions *sessions);
 

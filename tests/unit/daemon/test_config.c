@@ -264,6 +264,17 @@ START_TEST(adopting_what_may_change)
 		0);
 	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 0);
 	ck_assert_str_eq(later, "[model] path, [cpu] affinity, [domain]");
+	/* its members, that is: limits of a domain that is there change at once, as [quota] */
+	ck_assert_int_eq(
+		config_domain_set(&config, "here", "lab", "users", "1001", &got.report),
+		0);
+	config_domain_set(&fresh, "here", "lab", "max_blocks", "7", &got.report);
+	config_set_option(&fresh, "quota.max_running=3", &got.report);
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 2);
+	ck_assert_str_eq(later, "[model] path, [cpu] affinity");
+	ck_assert_uint_eq(config.domains[0].quota.max_blocks, 7);
+	ck_assert_uint_eq(config.quota.max_running, 3);
+	ck_assert_uint_eq(config_adopt(&config, &fresh, later, sizeof(later)), 0);
 	config_deinit(&fresh);
 }
 END_TEST

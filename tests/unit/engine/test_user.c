@@ -105,6 +105,7 @@ END_TEST
 
 START_TEST(members_share_a_domain)
 {
+	struct user_charge charge = {0}, other = {0};
 	struct user *a, *b, *c, *d;
 	uint32_t domain;
 	char text[64];
@@ -148,22 +149,26 @@ START_TEST(members_share_a_domain)
 	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), -EDQUOT);
 	user_disconnect(&users, a);
 	ck_assert_int_eq(user_connect(&users, pair[0], 1001, 1, false, &a), -EDQUOT);
-	ck_assert_int_eq(user_charge_arena(b, 8000), 0);
-	ck_assert_int_eq(user_charge_arena(b, 8000), -EDQUOT);
-	ck_assert_int_eq(user_charge_arena(a, 8192), 0);
-	b->max_arena = 100;
-	ck_assert_int_eq(user_charge_arena(b, 1), -EDQUOT);
-	b->max_arena = 0;
-	ck_assert_int_eq(user_charge_arena(b, 1 << 20), 0);
-	user_uncharge_arena(b, 8000 + (1 << 20));
-	user_uncharge_arena(a, 8192);
+	ck_assert_int_eq(user_charge(&charge, b, USER_BYTES, 8000), 0);
+	ck_assert_int_eq(user_charge(&charge, b, USER_BYTES, 8000), -EDQUOT);
+	ck_assert_uint_eq(charge.amount[USER_BYTES], 8000);
+	ck_assert_int_eq(user_charge(&other, a, USER_BYTES, 8192), 0);
+	b->max[USER_BYTES] = 100;
+	ck_assert_int_eq(user_charge(&charge, b, USER_BYTES, 1), -EDQUOT);
+	b->max[USER_BYTES] = 0;
+	ck_assert_int_eq(user_charge(&charge, b, USER_BYTES, 1 << 20), 0);
+	ck_assert_uint_eq(b->used[USER_BYTES], 8000 + (1 << 20));
+	user_charge_deinit(&charge);
+	user_charge_deinit(&charge);
+	ck_assert_uint_eq(b->used[USER_BYTES], 0);
+	user_charge_deinit(&other);
 	/* what an administrator set stays, and the rest is the domain's */
 	b->set = KVD_QUOTA_BLOCKS;
 	b->quota.max_blocks = 77;
 	user_disconnect(&users, b);
 	b = connect_uid(1002, 2001);
 	ck_assert_uint_eq(b->quota.max_blocks, 77);
-	ck_assert_uint_eq(b->max_arena, 8192);
+	ck_assert_uint_eq(b->max[USER_BYTES], 8192);
 }
 END_TEST
 
@@ -193,12 +198,12 @@ START_TEST(the_nearest_limit_counts)
 	ck_assert_uint_eq(user->quota.max_running, 7);
 	ck_assert_uint_eq(user->quota.max_waiting, 70);
 	ck_assert_uint_eq(user->max_connections, 7);
-	ck_assert_uint_eq(user->max_arena, 70);
+	ck_assert_uint_eq(user->max[USER_BYTES], 70);
 	user = connect_uid(1002, 1);
 	ck_assert_uint_eq(user->quota.min_blocks, 71);
 	ck_assert_uint_eq(user->quota.max_running, 72);
 	ck_assert_uint_eq(user->max_connections, 73);
-	ck_assert_uint_eq(user->max_arena, 74);
+	ck_assert_uint_eq(user->max[USER_BYTES], 74);
 	user_disconnect(&users, user);
 	/* all of them set by hand, before the user comes */
 	user = users_get(&users, 1002);
@@ -206,14 +211,14 @@ START_TEST(the_nearest_limit_counts)
 	user->set = KVD_QUOTA_ALL;
 	user->quota = (struct sched_quota){1, 2, 3, 4};
 	user->max_connections = 5;
-	user->max_arena = 6;
+	user->max[USER_BYTES] = 6;
 	ck_assert_ptr_eq(connect_uid(1002, 1), user);
 	ck_assert_uint_eq(user->quota.min_blocks, 1);
 	ck_assert_uint_eq(user->quota.max_blocks, 2);
 	ck_assert_uint_eq(user->quota.max_running, 3);
 	ck_assert_uint_eq(user->quota.max_waiting, 4);
 	ck_assert_uint_eq(user->max_connections, 5);
-	ck_assert_uint_eq(user->max_arena, 6);
+	ck_assert_uint_eq(user->max[USER_BYTES], 6);
 	/* who was given limits stays in the list, which rises */
 	user_disconnect(&users, user);
 	ck_assert_uint_eq(users.list->uid, 1001);
@@ -221,6 +226,67 @@ START_TEST(the_nearest_limit_counts)
 	ck_assert_ptr_eq(users_get(&users, 1002), user);
 	(void)connect_uid(3, 1);
 	ck_assert_uint_eq(users.list->uid, 3);
+}
+END_TEST
+
+/* Charges add up to what the user has, wherever they go along to. */
+START_TEST(charges_end_with_what_they_are_for)
+{
+	struct user_charge a = {0}, b = {0}, kept;
+	struct user *user;
+
+	ck_assert_uint_eq(mistakes(), 0);
+	user = connect_uid(1000, 1);
+	user->max[USER_BYTES] = 100;
+	ck_assert_int_eq(user_charge(&a, user, USER_BYTES, 60), 0);
+	ck_assert_int_eq(user_charge(&b, user, USER_BYTES, 41), -EDQUOT);
+	ck_assert_ptr_null(b.user);
+	ck_assert_int_eq(user_charge(&b, user, USER_BYTES, 40), 0);
+	user_charge_shrink(&a, USER_BYTES, 10);
+	ck_assert_uint_eq(user->used[USER_BYTES], 50);
+	kept = user_charge_take(&a);
+	user_charge_deinit(&a);
+	ck_assert_uint_eq(user->used[USER_BYTES], 50);
+	user_charge_deinit(&b);
+	ck_assert_uint_eq(user->used[USER_BYTES], 10);
+	user_charge_deinit(&kept);
+	ck_assert_uint_eq(user->used[USER_BYTES], 0);
+	/* beyond what the counter holds is beyond any limit */
+	ck_assert_int_eq(user_charge(&a, user, USER_BYTES, UINT64_MAX), -EDQUOT);
+	user_disconnect(&users, user);
+}
+END_TEST
+
+/* What a reload changes holds for those who are connected; what was set by hand stays. */
+START_TEST(limits_follow_a_reload)
+{
+	struct user *plain, *member, *by_hand;
+
+	set("domain lab", "users", "1001");
+	set("domain lab", "max_blocks", "5");
+	ck_assert_uint_eq(mistakes(), 0);
+	plain = connect_uid(1000, 1);
+	member = connect_uid(1001, 1);
+	by_hand = connect_uid(1002, 1);
+	by_hand->set = KVD_QUOTA_CONNECTIONS;
+	by_hand->max_connections = 9;
+	set("daemon", "max_clients_per_uid", "3");
+	set("quota", "max_running", "4");
+	set("quota", "max_arena", "1M");
+	set("domain lab", "max_blocks", "6");
+	users_reload(&users);
+	ck_assert_uint_eq(plain->max_connections, 3);
+	ck_assert_uint_eq(plain->quota.max_running, 4);
+	ck_assert_uint_eq(plain->quota.max_blocks, 0);
+	ck_assert_uint_eq(plain->max[USER_BYTES], 1 << 20);
+	ck_assert_uint_eq(member->quota.max_blocks, 6);
+	ck_assert_str_eq(member->domain_name, "lab");
+	ck_assert_uint_eq(by_hand->max_connections, 9);
+	ck_assert_uint_eq(by_hand->quota.max_running, 4);
+	/* it lets the next one in, or keeps it out */
+	(void)connect_uid(1000, 1);
+	(void)connect_uid(1000, 1);
+	ck_assert_int_eq(user_connect(&users, pair[0], 1000, 1, false, &plain), -EDQUOT);
 }
 END_TEST
 
@@ -341,6 +407,35 @@ START_TEST(without_memory)
 }
 END_TEST
 
+/* A number that stands for many is no user, and no group. */
+START_TEST(ids_that_the_kernel_hides)
+{
+	struct user *user;
+
+	ck_assert(!user_map_is_partial("         0          0 4294967295\n"));
+	ck_assert(user_map_is_partial("         0       1000          1\n"));
+	ck_assert(user_map_is_partial("0 1000 1\n1 100000 65536\n"));
+	ck_assert(!user_map_is_partial(
+		"0 1 2147483647\n2147483647 2147483648 2147483648\n"));
+	ck_assert(user_map_is_partial(""));
+	set("domain lab", "groups", "65534");
+	ck_assert_uint_eq(mistakes(), 0);
+	users.map = (struct user_map){
+		.overflow_uid = 65534,
+		.overflow_gid = 65534,
+	};
+	user = connect_uid(65534, 65534);
+	ck_assert_str_eq(user->domain_name, "lab");
+	user_disconnect(&users, user);
+	users.map.hidden_uids = users.map.hidden_gids = true;
+	ck_assert_int_eq(user_connect(&users, -1, 65534, 1, false, &user),
+			 -EADDRNOTAVAIL);
+	ck_assert_int_eq(user_connect(&users, -1, 65534, 1, true, &user), -EADDRNOTAVAIL);
+	ck_assert_int_eq(user_connect(&users, -1, 65533, 65534, false, &user), 0);
+	ck_assert_ptr_null(user->domain_name);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("user");
@@ -349,6 +444,9 @@ int main(void)
 	tcase_add_test(tc, each_uid_is_a_domain_without_others);
 	tcase_add_test(tc, members_share_a_domain);
 	tcase_add_test(tc, the_nearest_limit_counts);
+	tcase_add_test(tc, charges_end_with_what_they_are_for);
+	tcase_add_test(tc, limits_follow_a_reload);
+	tcase_add_test(tc, ids_that_the_kernel_hides);
 	tcase_add_test(tc, names_of_domains);
 	tcase_add_test(tc, names_with_one_number);
 	tcase_add_test(tc, a_group_of_the_peer_counts);
