@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
+
 static uint32_t pair_hash(uint32_t left, uint32_t right)
 {
 	uint64_t x = ((uint64_t)left << 32) | right;
@@ -61,8 +63,9 @@ void bpe_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
 
 void bpe_scratch_deinit(struct bpe_scratch *scratch)
 {
-	free(scratch->nodes);
-	free(scratch->heap);
+	/* the text stands in them, in pieces */
+	secret_free(scratch->nodes, scratch->cap * sizeof(*scratch->nodes));
+	secret_free(scratch->heap, 2 * scratch->cap * sizeof(*scratch->heap));
 	memset(scratch, 0, sizeof(*scratch));
 }
 
@@ -76,12 +79,14 @@ static int scratch_reserve(struct bpe_scratch *scratch, size_t len)
 		return 0;
 	while (cap < len)
 		cap *= 2;
-	nodes = realloc(scratch->nodes, cap * sizeof(*nodes));
+	nodes = secret_realloc(scratch->nodes, scratch->cap * sizeof(*nodes),
+			       cap * sizeof(*nodes));
 	if (!nodes)
 		return -ENOMEM;
 	scratch->nodes = nodes;
 	/* n - 1 pairs at first; each of at most n - 1 merges takes one and adds two */
-	heap = realloc(scratch->heap, 2 * cap * sizeof(*heap));
+	heap = secret_realloc(scratch->heap, 2 * scratch->cap * sizeof(*heap),
+			      2 * cap * sizeof(*heap));
 	if (!heap)
 		return -ENOMEM;
 	scratch->heap = heap;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
+
 /*
  * Model files carry a Jinja program as tokenizer.chat_template. It is not run: the family is
  * recognized by marker strings, and formatted by hand. Markers are emitted as ids, and roles and
@@ -209,7 +211,7 @@ static int encode_turn(const struct chat_template *chat, const struct chat_messa
 	r = token_list_add(list, chat->im_start);
 	if (r == 0)
 		r = encode_text(chat, text, len, list);
-	free(text);
+	secret_free(text, len);
 	if (r == 0)
 		r = token_list_add(list, chat->im_end);
 	if (r == 0)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "ipc/sqe.h"
 #include "ipc/utf8.h"
 
@@ -40,8 +41,12 @@ int emit_init(struct emit *emit, const struct sqe_span *stops, unsigned n_stops)
 
 void emit_deinit(struct emit *emit)
 {
-	free(emit->stops);
-	free(emit->data);
+	size_t stops = 0;
+
+	for (unsigned i = 0; i < emit->n_stops; i++)
+		stops += emit->stop_len[i];
+	secret_free(emit->stops, stops);
+	secret_free(emit->data, emit->cap);
 	*emit = (struct emit){0};
 }
 
@@ -70,7 +75,7 @@ static int emit_reserve(struct emit *emit, size_t len)
 	if (need <= emit->cap)
 		return 0;
 	cap = need * 2 + 64;
-	data = realloc(emit->data, cap);
+	data = secret_realloc(emit->data, emit->cap, cap);
 	if (!data)
 		return -ENOMEM;
 	emit->data = data;
