@@ -12,7 +12,7 @@
 #include "daemon/log.h"
 #include "daemon/msgid.h"
 #include "daemon/serve/control_parts.h"
-#include "daemon/serve/op.h"
+#include "daemon/serve/op_generate.h"
 #include "daemon/serve/ring_open.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_keep.h"
@@ -186,6 +186,14 @@ static void control_stats(struct session *session, const struct proto_request *r
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
+/* What it is charged at. */
+static uint64_t op_bytes(struct op *op)
+{
+	const struct op_generate *g = op_generate(op);
+
+	return g ? g->charge.amount[USER_BYTES] : 0;
+}
+
 static void control_describe_client(const struct session *client,
 				    struct kvd_client_info *info)
 {
@@ -209,11 +217,11 @@ static void control_describe_client(const struct session *client,
 		proto_set_string(info->name, sizeof(info->name), "(kept)");
 	for (const struct session_ring *ring = client->rings; ring; ring = ring->next) {
 		info->arena += session_ring_bytes(ring);
-		for (const struct op *op = ring->ops; op; op = op->next) {
+		for (struct op *op = ring->ops; op; op = op->next) {
 			const struct request *request =
 				engine_sequence(engine, op->seq_id);
 
-			info->arena += op->charge.amount[USER_BYTES];
+			info->arena += op_bytes(op);
 
 			if (!request)
 				continue;

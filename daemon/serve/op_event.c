@@ -7,25 +7,26 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/model/tokenizer.h"
-#include "daemon/serve/op.h"
+#include "daemon/serve/op_generate.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
 
 static void on_token(struct op *op, const struct sched_event *event)
 {
 	const struct tokenizer *tokenizer = op->engine->text.tokenizer;
+	struct op_generate *g = op_generate(op);
 	struct gguf_str piece = {0};
 
-	if (!op->ring || op->stopping)
+	if (!op->ring || g->stopping)
 		return;
 	/* Control tokens are structure, not text; the end token is delivered without any. */
 	if (tokenizer && !tokenizer_is_control(tokenizer, event->token))
 		piece = tokenizer_piece(tokenizer, event->token);
-	op_keep(op, &event->token, 1);
-	if (op_token(op, event->token, event->logprob, piece.data, piece.len,
-		     loop_now(op->engine->loop)) ||
-	    op->emit.stopped) {
-		op->stopping = true;
+	op_generate_keep(g, &event->token, 1);
+	if (op_generate_token(g, event->token, event->logprob, piece.data, piece.len,
+			      loop_now(op->engine->loop)) ||
+	    g->emit.stopped) {
+		g->stopping = true;
 		op_cancel(op);
 	}
 	/* What a stop string cut off is settled when SCHED_FINISHED comes. */
@@ -37,57 +38,63 @@ static void on_token(struct op *op, const struct sched_event *event)
  * after the other, either whole rows, or all lists of ids and then all of logprobs. The
  * request's bounds were checked when it was taken; the arena is the ring's.
  */
-static void put_dist(struct op *op, const struct sched_event *event,
+static void put_dist(struct op_score *score, const struct sched_event *event,
 		     const uint32_t *words)
 {
-	uint64_t n = op->n_tokens - op->dist_first;
-	uint64_t row = event->position - 1 - op->dist_first;
+	uint64_t n = score->n_tokens - score->dist_first;
+	uint64_t row = event->position - 1 - score->dist_first;
 	size_t part = event->dist.words * sizeof(uint32_t);
-	uint64_t off = op->out_off + (uint64_t)op->n_tokens * 8;
+	uint64_t off = score->op.out_off + (uint64_t)score->n_tokens * 8;
 	void *out;
 
 	if (event->dist.top != PLAN_DIST_ALL)
 		part /= 2;
 	for (size_t done = 0; done < event->dist.words * sizeof(uint32_t); done += part) {
-		out = ring_daemon_out(&op->ring->ring, off + row * part, part);
+		out = ring_daemon_out(&score->op.ring->ring, off + row * part, part);
 		if (out)
 			memcpy(out, (const char *)words + done, part);
 		off += n * part;
 	}
 }
 
-static void on_scored(struct op *op, const struct sched_event *event,
+static void on_scored(struct op_score *score, const struct sched_event *event,
 		      const uint32_t *dist)
 {
-	if (op->scores && event->position < op->n_tokens)
-		memcpy(&op->scores[op->n_tokens + event->position], &event->logprob,
+	if (event->position < score->n_tokens)
+		memcpy(&score->scores[score->n_tokens + event->position], &event->logprob,
 		       sizeof(float));
-	if (dist && op->ring)
-		put_dist(op, event, dist);
+	if (dist && score->op.ring)
+		put_dist(score, event, dist);
 }
 
 /* SCORE is complete: put it where the client wants it. Return: the res. */
-static int32_t deliver_scores(struct op *op)
+static int32_t deliver_scores(const struct op_score *score)
 {
-	size_t bytes = (size_t)op->n_tokens * 8;
-	void *out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
+	size_t bytes = (size_t)score->n_tokens * 8;
+	void *out = ring_daemon_out(&score->op.ring->ring, score->op.out_off, bytes);
 
 	if (!out)
 		return -EFAULT;
-	memcpy(out, op->scores, bytes);
-	return (int32_t)op->n_tokens;
+	memcpy(out, score->scores, bytes);
+	return (int32_t)score->n_tokens;
 }
 
 /* An answer's own end, before anything that the scheduler says. */
-static bool ended_by_text(const struct op *op, int32_t *ret_res, uint32_t *ret_finish)
+static bool ended_by_itself(const struct op_generate *g, int32_t *ret_res,
+			    uint32_t *ret_finish)
 {
+	if (g->refused) {
+		*ret_finish = KVD_FINISH_ERROR;
+		*ret_res = g->refused;
+		return true;
+	}
 	/* Also when the stop string ended with the token that was the last. */
-	if (op->emit.stopped) {
+	if (g->emit.stopped) {
 		*ret_finish = KVD_FINISH_STOP;
 		return true;
 	}
 	/* Bytes of a token found no room: the text has a hole. */
-	if (op->stopping) {
+	if (g->stopping) {
 		*ret_finish = KVD_FINISH_ERROR;
 		*ret_res = -ENOMEM;
 		return true;
@@ -113,9 +120,10 @@ static int32_t error_res(int status)
 static int32_t settle(struct op *op, const struct sched_event *event,
 		      uint32_t *ret_finish)
 {
+	const struct op_generate *g = op_generate(op);
 	int32_t res = (int32_t)event->n_generated;
 
-	if (ended_by_text(op, &res, ret_finish))
+	if (g && ended_by_itself(g, &res, ret_finish))
 		return res;
 	switch (event->reason) {
 	case SCHED_REASON_CANCELLED:
@@ -130,7 +138,7 @@ static int32_t settle(struct op *op, const struct sched_event *event,
 	default:
 		*ret_finish = event->reason == SCHED_REASON_STOP ? KVD_FINISH_STOP
 								 : KVD_FINISH_LENGTH;
-		return op->opcode == KVD_OP_SCORE ? deliver_scores(op) : res;
+		return op_score(op) ? deliver_scores(op_score(op)) : res;
 	}
 }
 
@@ -167,7 +175,7 @@ static void on_finished(struct sessions *sessions, struct op *op,
 	session->tokens_generated += event->n_generated;
 	res = settle(op, event, &usage.finish_reason);
 	count_end(sessions, usage.finish_reason);
-	if (op->opcode != KVD_OP_GENERATE && op->opcode != KVD_OP_FORK)
+	if (!op_generate(op))
 		usage.finish_reason = KVD_FINISH_NONE;
 	op_end(op, res, &usage, loop_now(op->engine->loop));
 	op_flush(op);
@@ -182,7 +190,7 @@ void op_event(void *sessions, const struct sched_event *event, const uint32_t *d
 		on_token(op, event);
 		break;
 	case SCHED_SCORED:
-		on_scored(op, event, dist);
+		on_scored(op_score(op), event, dist);
 		break;
 	case SCHED_FINISHED:
 		on_finished(sessions, op, event);

@@ -9,7 +9,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/input.h"
-#include "daemon/serve/op.h"
+#include "daemon/serve/op_generate.h"
 #include "daemon/serve/session_ring.h"
 #include "ipc/base.h"
 
@@ -81,25 +81,26 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 /* Bytes of parameters, those of a later ABI too, with all stop strings. */
 #define PARAMS_MAX (4096 + KVD_MAX_STOP * (4 + KVD_MAX_STOP_LEN))
 
-int32_t submit_read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
-			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops)
+int32_t submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
+			   void **ret_copy, struct kvd_gen_params *ret_params,
+			   struct sqe_span *ret_stops)
 {
 	int32_t r;
 
 	*ret_copy = NULL;
 	if (sqe->params_len > PARAMS_MAX)
 		return -EINVAL;
-	r = copy_in(op->ring, sqe->params_off, sqe->params_len, ret_copy);
+	r = copy_in(g->op.ring, sqe->params_off, sqe->params_len, ret_copy);
 	if (!r)
 		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
 					 ret_stops);
 	if (!r && ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
 		r = -EINVAL;
 	if (!r)
-		r = emit_init(&op->emit, ret_stops, ret_params->n_stop);
+		r = emit_init(&g->emit, ret_stops, ret_params->n_stop);
 	if (!r) {
-		op->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
-		op->keep = ret_params->flags & KVD_GEN_KEEP;
+		g->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
+		g->keep = ret_params->flags & KVD_GEN_KEEP;
 	}
 	return r;
 }

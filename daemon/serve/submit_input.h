@@ -18,6 +18,7 @@
 #include "ipc/sqe.h"
 
 struct op;
+struct op_generate;
 
 /**
  * submit_read_tokens() - the tokens of an SQE's input
@@ -37,7 +38,8 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
  *
  * Return: 0 or the res of the final CQE.
  */
-int32_t submit_read_params(struct op *op, const struct kvd_sqe *sqe, void **ret_copy,
-			   struct kvd_gen_params *ret_params, struct sqe_span *ret_stops);
+int32_t submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
+			   void **ret_copy, struct kvd_gen_params *ret_params,
+			   struct sqe_span *ret_stops);
 
 #endif

@@ -11,7 +11,8 @@
 
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
-#include "tests/unit/engine/tiny-file.h"
+#include "daemon/model/gguf.h"
+#include "tests/unit/model/tiny-file.h"
 #include "tests/unit/suite.h"
 
 #define N_PROMPT 100
@@ -63,7 +64,7 @@ static void setup(void)
 	struct engine_setup how = {.event = on_event};
 	char error[512] = "";
 
-	tiny_file(path);
+	tiny_file_make(path, GGUF_TENSOR_F32, 1);
 	ck_assert_int_eq(config_init(&config), 0);
 	free(config.model.path);
 	config.model.path = strdup(path);
@@ -76,7 +77,7 @@ static void setup(void)
 	how.config = &config;
 	ck_assert_msg(!engine_init(&engine, &how, error, sizeof(error)), "%s", error);
 	for (uint32_t i = 0; i < N_PROMPT; i++)
-		prompt[i] = (int32_t)(i * 7 % TINY_FILE_VOCAB);
+		prompt[i] = (int32_t)(i * 7 % engine.info.n_vocab);
 }
 
 static void teardown(void)
@@ -148,7 +149,7 @@ START_TEST(results_stay_while_they_are_delivered)
 		.kind = REQUEST_SCORE,
 		.tokens = prompt,
 		.n_tokens = N_PROMPT,
-		.dist = {.top = PLAN_DIST_ALL, .words = TINY_FILE_VOCAB},
+		.dist = {.top = PLAN_DIST_ALL, .words = engine.info.n_vocab},
 	};
 
 	run(&desc);

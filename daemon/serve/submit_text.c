@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* What is answered at once: TOKENIZE, DETOKENIZE, PREFIX_LOOKUP. See submit_ops.h. */
+#include "daemon/serve/submit_ops.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/engine.h"
+#include "daemon/serve/op.h"
+#include "daemon/serve/session_ring.h"
+#include "daemon/serve/submit_input.h"
+#include "daemon/serve/submit_request.h"
+#include "ipc/base.h"
+
+/* End with @n units of output, or say how many bytes it takes. */
+static int32_t end_with_output(struct op *op, const void *data, size_t bytes, size_t n,
+			       uint64_t *ret_detail)
+{
+	void *out = NULL;
+
+	if (n > INT32_MAX)
+		return -E2BIG;
+	if (bytes > op->out_len) {
+		*ret_detail = bytes;
+		return -ENOBUFS;
+	}
+	if (bytes) {
+		out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
+		if (!out)
+			return -EFAULT;
+		memcpy(out, data, bytes);
+	}
+	op_end(op, (int32_t)n, NULL, op->taken_ns);
+	return 0;
+}
+
+int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	struct token_list list = {0};
+	int32_t r;
+
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
+	if (!r)
+		r = end_with_output(op, list.ids, list.n * sizeof(list.ids[0]), list.n,
+				    ret_detail);
+	token_list_deinit(&list);
+	return r;
+}
+
+int32_t submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	struct kvd_cqe_usage usage = {0};
+	struct token_list list = {0};
+	struct submit_request request;
+	const struct request_desc *desc = &request.desc;
+	struct cache_query query;
+	int32_t r;
+
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
+	if (!r) {
+		submit_request_init(&request, op, &list, 0);
+		query = (struct cache_query){
+			.tokens = desc->tokens,
+			.n_tokens = desc->n_tokens,
+			.domain = desc->domain,
+			.salt = desc->salt,
+			.salt_len = desc->salt_len,
+			.reads_public = desc->reads_public,
+		};
+		r = cache_lookup(&op->engine->cache, &query, &usage.detail);
+		if (r >= 0) {
+			usage.prompt_tokens = (uint32_t)list.n;
+			usage.cached_tokens = (uint32_t)r;
+			op_end(op, r, &usage, op->taken_ns);
+			r = 0;
+		}
+	}
+	token_list_deinit(&list);
+	return r;
+}
+
+int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+{
+	const struct tokenizer *tokenizer = op->engine->text.tokenizer;
+	struct token_list list = {0};
+	char *text = NULL;
+	size_t len = 0;
+	int32_t r;
+
+	if (!tokenizer)
+		return KVD_E_TOKENIZER;
+	r = submit_read_tokens(op, sqe, &list, ret_detail);
+	if (r)
+		goto out;
+	if (sqe->flags & KVD_SQE_SKIP_SPECIAL) {
+		size_t kept = 0;
+
+		for (size_t i = 0; i < list.n; i++)
+			if (!tokenizer_is_control(tokenizer, list.ids[i]))
+				list.ids[kept++] = list.ids[i];
+		list.n = kept;
+	}
+	len = tokenizer_decode(tokenizer, list.ids, list.n, NULL, 0);
+	r = -ENOMEM;
+	text = malloc(len + 1);
+	if (!text)
+		goto out;
+	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
+	r = end_with_output(op, text, len, len, ret_detail);
+out:
+	secret_free(text, len);
+	token_list_deinit(&list);
+	return r;
+}
