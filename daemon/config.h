@@ -63,6 +63,9 @@ struct config_quota {
 	uint64_t max_arena; /* bytes, of all rings */
 };
 
+/* KV_MAX_RANKS */
+#define CONFIG_MAX_RANKS 16
+
 /* KV_CPU_MAX_THREADS, which the unit's TasksMax= has to have room for. */
 #define CONFIG_MAX_THREADS 256
 #define CONFIG_MAX_DOMAINS 32

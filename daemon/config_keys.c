@@ -252,9 +252,9 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, model.tensor_parallel_size),
 		.default_text = "1",
 		.min = 1,
-		.max = 1,
-		.range_note = "this build runs a model on one device",
-		.help = "Devices that share the model.",
+		.max = CONFIG_MAX_RANKS,
+		.help = "Devices that share the model: each has a part of the heads and of the\n"
+			"feed-forward layers, which the number has to divide.",
 	},
 	{
 		.name = "kv_cache_dtype",

@@ -62,20 +62,51 @@ static void set_huge_pages(const struct config *config)
 			  "[cpu] huge_pages: cannot switch huge pages off");
 }
 
+/* Which part of the CPUs and threads a device has. */
+struct share {
+	uint32_t rank, n_ranks;
+};
+
+/* Of n things, at least one. */
+static uint32_t share_of(const struct share *share, uint32_t n)
+{
+	uint32_t from = n * share->rank / share->n_ranks;
+	uint32_t to = n * (share->rank + 1) / share->n_ranks;
+
+	return to > from ? to - from : 1;
+}
+
+/* Leave the share's part of the CPUs; all where there are too few. */
+static void take_cpus(const struct share *share, cpu_set_t *cpus)
+{
+	uint32_t n = (uint32_t)CPU_COUNT(cpus), i = 0;
+	uint32_t from = n * share->rank / share->n_ranks;
+	uint32_t to = n * (share->rank + 1) / share->n_ranks;
+
+	for (int cpu = 0; to > from && cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, cpus))
+			continue;
+		if (i < from || i >= to)
+			CPU_CLR(cpu, cpus);
+		i++;
+	}
+}
+
 /* How many threads @usable and the CPU quota have room for, and the default of them. */
-static void choose_threads(struct engine_device *device, struct kv_cpu_options *cpu,
-			   const cpu_set_t *usable)
+static void choose_threads(struct engine_device *device, const struct share *share,
+			   struct kv_cpu_options *cpu, const cpu_set_t *usable)
 {
 	uint32_t n = host_limits_cpus("", (uint32_t)CPU_COUNT(usable));
 
 	device->n_cpus = n;
 	if (!cpu->n_threads)
 		cpu->n_threads = n < CONFIG_MAX_THREADS ? n : CONFIG_MAX_THREADS;
-	else if (cpu->n_threads > n)
+	else if (cpu->n_threads > n && share->rank == 0)
 		log_warning("[cpu] threads is %u, but the CPUs and the CPU quota of the "
 			    "control groups have room for %u; the threads will wait for "
 			    "each other",
 			    cpu->n_threads, n);
+	cpu->n_threads = share_of(share, cpu->n_threads);
 }
 
 /*
@@ -97,7 +128,8 @@ static void do_without_affinity(struct engine_device *device)
  * computes too, takes the first of the CPUs.
  */
 static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
-		      struct kv_cpu_options *cpu, char *error, size_t size)
+		      const struct share *share, struct kv_cpu_options *cpu, char *error,
+		      size_t size)
 {
 	const struct kv_options options = {.cpu = cpu};
 	cpu_set_t old, usable;
@@ -107,7 +139,7 @@ static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
 	if (sched_getaffinity(0, sizeof(old), &old) < 0)
 		return fail(error, size, -errno, "cannot read the CPU affinity");
 	if (!CPU_COUNT(wanted)) {
-		choose_threads(device, cpu, &old);
+		choose_threads(device, share, cpu, &old);
 		return open_device(device, &options, error, size);
 	}
 	CPU_AND(&usable, &old, wanted);
@@ -116,7 +148,8 @@ static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
 			 "[cpu] affinity names no CPU that this process may use");
 		return -EINVAL;
 	}
-	choose_threads(device, cpu, &usable);
+	choose_threads(device, share, cpu, &usable);
+	take_cpus(share, &usable);
 	if (sched_setaffinity(0, sizeof(usable), &usable) == 0)
 		cpu->affinity = true;
 	else if (errno == EPERM)
@@ -136,7 +169,7 @@ static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
 }
 
 static int open_cpu(struct engine_device *device, const struct config *config,
-		    char *error, size_t size)
+		    const struct share *share, char *error, size_t size)
 {
 	uint32_t mask = isa_mask(config->cpu.isa);
 	struct kv_cpu_options cpu = {
@@ -152,26 +185,27 @@ static int open_cpu(struct engine_device *device, const struct config *config,
 		return -ENOTSUP;
 	}
 	set_huge_pages(config);
-	return open_bound(device, &config->cpu.affinity, &cpu, error, size);
+	return open_bound(device, &config->cpu.affinity, share, &cpu, error, size);
 }
 
 /* Backends in the order in which one is looked for. */
 static const struct device_kind {
 	const struct kv_backend *(*backend)(void);
 	int (*open)(struct engine_device *device, const struct config *config,
-		    char *error, size_t size);
+		    const struct share *share, char *error, size_t size);
 } kinds[] = {
 	{kv_backend_cpu, open_cpu},
 };
 
 int engine_device_open(struct engine_device *device, const struct config *config,
-		       char *error, size_t size)
+		       uint32_t rank, uint32_t n_ranks, char *error, size_t size)
 {
+	const struct share share = {rank, n_ranks};
 	const struct device_kind *kind = &kinds[0];
 	int r;
 
 	*device = (struct engine_device){.backend = kind->backend()};
-	r = kind->open(device, config, error, size);
+	r = kind->open(device, config, &share, error, size);
 	if (r)
 		return r;
 	device->backend->get_props(device->dev, &device->props);

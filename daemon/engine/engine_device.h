@@ -37,6 +37,7 @@ struct engine_device {
 
 /**
  * engine_device_open() - as configured
+ * @rank: of @n_ranks devices that share the threads and CPUs of [cpu], part by part
  *
  * engine_device_close() is safe after failure.
  *
@@ -44,7 +45,7 @@ struct engine_device {
  * CPU that may be used; what the backend refused the device with. @error has one line.
  */
 int engine_device_open(struct engine_device *device, const struct config *config,
-		       char *error, size_t size);
+		       uint32_t rank, uint32_t n_ranks, char *error, size_t size);
 
 /* Idempotent, and fine on a zeroed struct. */
 void engine_device_close(struct engine_device *device);

@@ -110,6 +110,13 @@ int engine_layout(const struct config *config, const struct model *model,
 	if (r || !kv_layout_needs_tail(ret_layout) ||
 	    config->cache.kv_quality_check == CONFIG_QUALITY_OFF)
 		return r;
+	if (model->shard.n_ranks > 1) {
+		log_warning(
+			"[cache] kv_quality_check: not run, as the model is spread over "
+			"%u devices",
+			model->shard.n_ranks);
+		return 0;
+	}
 	r = quality_measure(model, tokenizer, ret_layout, &q);
 	if (r == -EINVAL)
 		return 0; /* a context of one block: nothing is ever coded */

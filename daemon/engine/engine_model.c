@@ -10,8 +10,8 @@
 
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
-#include "daemon/engine/engine_device.h"
 #include "daemon/engine/engine_layout.h"
+#include "daemon/engine/ranks.h"
 #include "daemon/engine/weights_keep.h"
 #include "daemon/log.h"
 #include "daemon/model/chat.h"
@@ -28,10 +28,9 @@
 #define ENGINE_DIST_ROWS 64
 
 struct engine_model {
-	struct engine_device device;
-	struct kv_layout layout;
-	char format_name[32]; /* as in [cache] kv_cache_dtype */
-	struct kv_pool *pool;
+	struct ranks ranks;
+	struct kv_layout layout; /* of one rank */
+	char format_name[32];    /* as in [cache] kv_cache_dtype */
 	uint32_t n_blocks;
 	uint32_t n_tails; /* 0 where the layout keeps open blocks in the pool */
 	struct tokenizer *tokenizer;
@@ -39,18 +38,31 @@ struct engine_model {
 	struct image_file file; /* that the weights came from */
 	bool file_known;
 	bool weights_kept; /* they are those that a former daemon packed */
-	struct model model;
-	struct runner runner;
 };
+
+/* A block of the cache is the blocks of that number of all ranks. */
+static size_t block_bytes(const struct engine_model *m)
+{
+	return m->layout.block_bytes * m->ranks.n;
+}
 
 static size_t pool_bytes(const struct engine_model *m)
 {
-	return m->n_blocks * m->layout.block_bytes;
+	return m->n_blocks * block_bytes(m);
 }
 
 static size_t tail_bytes(const struct engine_model *m)
 {
-	return m->n_tails * m->layout.tail_bytes;
+	return m->n_tails * m->layout.tail_bytes * m->ranks.n;
+}
+
+static uint32_t n_threads(const struct engine_model *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < m->ranks.n; i++)
+		n += m->ranks.rank[i].device.props.n_threads;
+	return n;
 }
 
 static int fail(char *error, size_t size, int code, const char *text)
@@ -104,24 +116,25 @@ static int choose_blocks(const struct engine *engine, struct engine_model *m, ch
 	uint64_t n_blocks;
 	int r;
 
-	r = engine_layout(config, &m->model, m->tokenizer, &m->layout, error, size);
+	r = engine_layout(config, &m->ranks.rank->model, m->tokenizer, &m->layout, error,
+			  size);
 	if (r)
 		return r;
 	engine_layout_name(&m->layout, m->format_name, sizeof(m->format_name));
-	if (!(m->device.props.formats >> m->layout.k_format &
-	      m->device.props.formats >> m->layout.v_format & 1)) {
+	if (!(m->ranks.rank->device.props.formats >> m->layout.k_format &
+	      m->ranks.rank->device.props.formats >> m->layout.v_format & 1)) {
 		snprintf(error, size,
 			 "[cache] kv_cache_dtype: the device \"%s\" has no pools in %s",
-			 m->device.name, m->format_name);
+			 m->ranks.rank->device.name, m->format_name);
 		return -ENOTSUP;
 	}
-	n_blocks = config->cache.kv_cache_memory / m->layout.block_bytes;
+	n_blocks = config->cache.kv_cache_memory / block_bytes(m);
 	if (n_blocks < 1 || n_blocks > INT32_MAX) {
 		snprintf(error, size,
 			 "[cache] kv_cache_memory of %llu bytes holds %llu blocks of %zu "
 			 "bytes; at least one is needed",
 			 (unsigned long long)config->cache.kv_cache_memory,
-			 (unsigned long long)n_blocks, m->layout.block_bytes);
+			 (unsigned long long)n_blocks, block_bytes(m));
 		return -EINVAL;
 	}
 	m->n_blocks = (uint32_t)n_blocks;
@@ -135,11 +148,11 @@ static int choose_blocks(const struct engine *engine, struct engine_model *m, ch
 static struct prefix_model identify(const struct engine_model *m, char *rope_text,
 				    size_t size)
 {
-	const struct kv_rope_params *rope = &m->model.params.rope;
+	const struct kv_rope_params *rope = &m->ranks.rank->model.params.rope;
 	struct prefix_model identity = {
 		.k_format = kv_format_name(m->layout.k_format),
 		.v_format = kv_format_name(m->layout.v_format),
-		.backend = m->device.props.variant,
+		.backend = m->ranks.variant,
 		.rope = rope_text,
 		.block_tokens = m->layout.block_tokens,
 	};
@@ -147,7 +160,8 @@ static struct prefix_model identify(const struct engine_model *m, char *rope_tex
 	/* The frequencies' divisors are part of the file and so of the fingerprint. */
 	snprintf(rope_text, size, "%d:%u:%a:%a", (int)rope->mode, rope->rope_dims,
 		 (double)rope->freq_base, (double)rope->freq_scale);
-	memcpy(identity.fingerprint, m->model.fingerprint, sizeof(identity.fingerprint));
+	memcpy(identity.fingerprint, m->ranks.rank->model.fingerprint,
+	       sizeof(identity.fingerprint));
 	return identity;
 }
 
@@ -156,15 +170,16 @@ static int fail_pool(struct engine_model *m, int code, char *error, size_t size)
 {
 	uint64_t available = 0, total = 0;
 
-	(void)m->device.backend->mem_info(m->device.dev, &available, &total);
+	(void)m->ranks.rank->device.backend->mem_info(m->ranks.rank->device.dev,
+						      &available, &total);
 	snprintf(error, size,
 		 "cannot get the memory of [cache] kv_cache_memory%s: %s; of %llu MiB of "
 		 "the device \"%s\" %llu are free, %zu are wanted",
 		 m->n_tails ? ", and of one open block for each of [scheduler] "
 			      "max_num_seqs"
 			    : "",
-		 strerror(-code), (unsigned long long)total >> 20, m->device.name,
-		 (unsigned long long)available >> 20,
+		 strerror(-code), (unsigned long long)total >> 20,
+		 m->ranks.rank->device.name, (unsigned long long)available >> 20,
 		 (pool_bytes(m) + tail_bytes(m)) >> 20);
 	return code;
 }
@@ -177,7 +192,7 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 	const struct prefix_model identity = identify(m, rope_text, sizeof(rope_text));
 	const struct cache_config config = {
 		.identity = &identity,
-		.block_bytes = m->layout.block_bytes,
+		.block_bytes = block_bytes(m),
 		.n_blocks = m->n_blocks,
 		.evict = &evict_adaptive,
 	};
@@ -189,12 +204,13 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 		return fail(error, size, r, "cannot make the cache");
 	image = cache_image_model(&engine->cache, &identity);
 	engine_keep_open(&engine->keep, &image, m->file_known ? &m->file : NULL);
-	r = m->device.backend->pool_open(m->device.dev, &m->layout, m->n_blocks,
-					 m->n_tails, engine->keep.pool_fd, 0, &m->pool);
+	r = ranks_open_pools(&m->ranks, &m->layout, m->n_blocks, m->n_tails,
+			     engine->keep.pool_fd);
 	if (r)
 		return fail_pool(m, r, error, size);
-	r = engine_keep_restore(&engine->keep, &engine->cache, &image,
-				m->device.backend->pool_base(m->pool));
+	r = engine_keep_restore(
+		&engine->keep, &engine->cache, &image,
+		m->ranks.rank->device.backend->pool_base(m->ranks.rank->pool));
 	return r ? fail(error, size, r, "cannot rebuild the prefix index") : 0;
 }
 
@@ -206,7 +222,7 @@ static uint32_t min_nonzero(uint32_t limit, uint32_t value)
 /* Words of the longest thing that SCORE can ask for of one position. */
 static uint32_t dist_row_words(const struct engine_model *m)
 {
-	uint32_t n_vocab = m->model.params.n_vocab;
+	uint32_t n_vocab = m->ranks.rank->model.params.n_vocab;
 
 	return n_vocab > 2 * KVD_MAX_TOP ? n_vocab : 2 * KVD_MAX_TOP;
 }
@@ -245,21 +261,21 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 	if (r)
 		return fail(error, size, r, "cannot make the scheduler");
 	sched_plan_caps(engine->sched, &caps);
-	r = runner_init(&m->runner, &m->model, m->pool, &caps);
+	r = ranks_start(&m->ranks, &caps);
 	if (r == -EINVAL) {
 		snprintf(
 			error, size,
 			"[scheduler] max_num_batched_tokens is %u; this backend takes %u "
 			"rows at most",
-			caps.rows, m->device.props.max_rows);
+			caps.rows, m->ranks.rank->device.props.max_rows);
 		return r;
 	}
 	if (r)
 		return fail(error, size, r,
 			    "cannot get the memory for a step; lower [scheduler] "
 			    "max_num_batched_tokens");
-	m->runner.progress = worker_beat;
-	m->runner.progress_ctx = &engine->worker;
+	m->ranks.rank->runner.progress = worker_beat;
+	m->ranks.rank->runner.progress_ctx = &engine->worker;
 	return 0;
 }
 
@@ -285,12 +301,13 @@ static void name_model(struct engine *engine, const struct gguf *gguf)
 
 static void describe_model(struct engine *engine, struct engine_model *m)
 {
-	const struct model_params *p = &m->model.params;
+	const struct model_params *p = &m->ranks.rank->model.params;
 	struct kvd_model_info *info = &engine->info;
 
-	proto_set_string(info->arch, sizeof(info->arch), m->model.family->name);
+	proto_set_string(info->arch, sizeof(info->arch),
+			 m->ranks.rank->model.family->name);
 	info->n_layers = p->n_layers;
-	info->n_kv_heads = p->n_kv_heads;
+	info->n_kv_heads = p->n_kv_heads * m->ranks.n;
 	info->head_dim = p->head_dim;
 	info->n_vocab = p->n_vocab;
 	engine->text.n_vocab = p->n_vocab;
@@ -299,8 +316,9 @@ static void describe_model(struct engine *engine, struct engine_model *m)
 	info->block_tokens = m->layout.block_tokens;
 	info->bos_id = m->tokenizer ? tokenizer_bos(m->tokenizer) : -1;
 	info->eos_id = m->tokenizer ? tokenizer_eos(m->tokenizer) : -1;
-	info->block_bytes = m->layout.block_bytes;
-	memcpy(info->fingerprint, m->model.fingerprint, sizeof(info->fingerprint));
+	info->block_bytes = block_bytes(m);
+	memcpy(info->fingerprint, m->ranks.rank->model.fingerprint,
+	       sizeof(info->fingerprint));
 }
 
 /* Return: whether the model's file can be told from every other. */
@@ -322,14 +340,15 @@ static bool stamp_file(const struct gguf *gguf, struct image_file *ret)
 
 /*
  * Where the pool and the packed weights outlive the process; NULL: nowhere. They do as memory
- * files, so the device has to compute in the host's memory. What came back from a daemon with
- * another device is of no use then.
+ * files, so the device has to compute in the host's memory, and to be the only one. What came
+ * back from a daemon with another device is of no use then.
  */
 static struct fdstore *open_store(struct engine *engine, const struct engine_model *m)
 {
-	if (m->device.props.host_memory || !engine->fdstore)
+	if ((m->ranks.rank->device.props.host_memory && m->ranks.n == 1) ||
+	    !engine->fdstore)
 		return engine->fdstore;
-	engine_keep_discard(engine->fdstore, "this device keeps no blocks");
+	engine_keep_discard(engine->fdstore, "these devices keep no blocks");
 	weights_keep_discard(engine->fdstore);
 	return NULL;
 }
@@ -349,12 +368,12 @@ static int open_weights(struct engine *engine, struct engine_model *m,
 	m->file_known = stamp_file(gguf, &m->file);
 	known = m->file_known && engine_keep_recall(&engine->keep, &m->file, fingerprint);
 	keep = m->file_known && engine->config->cpu.huge_pages != CONFIG_HUGE_PAGES_NEVER;
-	weights_keep_begin(weights, store, m->device.backend, m->device.dev,
-			   keep ? &m->file : NULL, known ? fingerprint : NULL);
-	r = model_load(&m->model, gguf, m->device.backend, m->device.dev,
-		       known ? fingerprint : NULL, &why);
+	weights_keep_begin(weights, store, m->ranks.rank->device.backend,
+			   m->ranks.rank->device.dev, keep ? &m->file : NULL,
+			   known ? fingerprint : NULL);
+	r = ranks_load(&m->ranks, gguf, known ? fingerprint : NULL, &why);
 	if (!r)
-		r = weights_keep_end(weights, m->model.fingerprint);
+		r = weights_keep_end(weights, m->ranks.rank->model.fingerprint);
 	m->weights_kept = weights->filled;
 	if (r)
 		snprintf(error, size, "%s",
@@ -368,18 +387,18 @@ static int load_parts(struct engine *engine, struct engine_model *m,
 {
 	int r;
 
-	r = engine_device_open(&m->device, engine->config, error, size);
+	r = ranks_open(&m->ranks, engine->config, error, size);
 	if (!r)
 		r = open_weights(engine, m, gguf, weights, error, size);
 	if (r)
 		return r;
 	r = open_text(engine, m, gguf, error, size);
 	if (!r && m->tokenizer &&
-	    tokenizer_n_tokens(m->tokenizer) > m->model.params.n_vocab) {
+	    tokenizer_n_tokens(m->tokenizer) > m->ranks.rank->model.params.n_vocab) {
 		snprintf(error, size,
 			 "%s: the tokenizer has %u tokens, the model only %u",
 			 gguf_name(gguf), tokenizer_n_tokens(m->tokenizer),
-			 m->model.params.n_vocab);
+			 m->ranks.rank->model.params.n_vocab);
 		r = -EINVAL;
 	}
 	if (!r)
@@ -434,9 +453,9 @@ int engine_model_load(struct engine *engine, char *error, size_t error_size)
 			  "model %s ready on %s with %u threads: %zu MiB of weights%s, "
 			  "%u blocks of %u tokens in %s (%zu MiB, and %zu MiB for open "
 			  "blocks)",
-			  engine->info.name, engine->model->device.name,
-			  engine->model->device.props.n_threads,
-			  engine->model->model.weight_bytes >> 20,
+			  engine->info.name, engine->model->ranks.rank->device.name,
+			  n_threads(engine->model),
+			  ranks_weight_bytes(&engine->model->ranks) >> 20,
 			  engine->model->weights_kept ? " (kept)" : "",
 			  engine->model->n_blocks, engine->info.block_tokens,
 			  engine->model->format_name, pool_bytes(engine->model) >> 20,
@@ -454,13 +473,9 @@ void engine_model_unload(struct engine *engine)
 	engine->sched = NULL;
 	engine_keep_close(&engine->keep, &engine->cache);
 	cache_deinit(&engine->cache);
-	runner_deinit(&m->runner);
-	if (m->pool)
-		m->device.backend->pool_close(m->pool);
-	model_unload(&m->model);
+	ranks_close(&m->ranks);
 	chat_template_free(m->chat);
 	tokenizer_free(m->tokenizer);
-	engine_device_close(&m->device);
 	free(m);
 	engine->model = NULL;
 }
@@ -471,8 +486,8 @@ int engine_model_worker_start(struct engine *engine)
 	int r;
 
 	r = worker_init(&engine->worker, "kvd-worker", engine_model_run, engine);
-	if (!r && m && CPU_COUNT(&m->device.worker_cpus))
-		r = worker_bind(&engine->worker, &m->device.worker_cpus);
+	if (!r && m && CPU_COUNT(&m->ranks.rank->device.worker_cpus))
+		r = worker_bind(&engine->worker, &m->ranks.rank->device.worker_cpus);
 	return r;
 }
 
@@ -480,8 +495,8 @@ void engine_model_run(void *ctx)
 {
 	struct engine *engine = ctx;
 
-	runner_run(&engine->model->runner, &engine->plan,
-		   &engine->results[engine->current]);
+	ranks_run(&engine->model->ranks, &engine->plan,
+		  &engine->results[engine->current]);
 }
 
 void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
@@ -490,13 +505,14 @@ void engine_model_stats(const struct engine *engine, struct kvd_stats *stats)
 
 	if (!m)
 		return;
-	proto_set_string(stats->backend, sizeof(stats->backend), m->device.name);
+	proto_set_string(stats->backend, sizeof(stats->backend),
+			 m->ranks.rank->device.name);
 	proto_set_string(stats->cache_format, sizeof(stats->cache_format),
 			 m->format_name);
 	stats->pool_bytes = pool_bytes(m);
 	stats->tail_bytes = tail_bytes(m);
-	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout);
-	stats->affinity_refused = m->device.affinity_refused;
-	stats->threads = m->device.props.n_threads;
-	stats->cpus = m->device.n_cpus;
+	stats->bytes_per_token = kv_layout_bytes_per_token(&m->layout) * m->ranks.n;
+	stats->affinity_refused = m->ranks.rank->device.affinity_refused;
+	stats->threads = n_threads(m);
+	stats->cpus = m->ranks.rank->device.n_cpus;
 }

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -117,4 +118,12 @@ int worker_collect(struct worker *worker)
 		return 0;
 	worker->busy = false;
 	return 1;
+}
+
+void worker_wait(struct worker *worker)
+{
+	struct pollfd pfd = {.fd = worker->event_fd, .events = POLLIN};
+
+	while (worker->busy && !worker_collect(worker))
+		(void)poll(&pfd, 1, -1);
 }

@@ -15,8 +15,8 @@
  * Between the two calls what the task reads and writes belongs to the worker. There is
  * never more than one in flight.
  *
- * Thread: every function here is called on the loop thread; worker_fn runs on the
- * worker's. Knows nothing of models: it runs a function.
+ * Thread: every function here is called on the loop thread, or whichever one thread the worker
+ * belongs to; worker_fn runs on the worker's. Knows nothing of models: it runs a function.
  */
 
 #include <pthread.h>
@@ -63,6 +63,9 @@ void worker_submit(struct worker *worker);
  * Return: 1 when it has ended, 0 when it still runs.
  */
 int worker_collect(struct worker *worker);
+
+/* Waits until the task has ended, and takes it back. */
+void worker_wait(struct worker *worker);
 
 /* A part of the task is done. @worker: a struct worker. Thread: worker. */
 void worker_beat(void *worker);

@@ -109,9 +109,36 @@ static int load_vector(struct model_loader *in, const char *name, uint32_t k,
 	return r;
 }
 
-/* One packed matrix of the named tensors side by side, all with k columns. */
+/* How a matrix is divided among ranks. */
+enum split {
+	SPLIT_NONE,
+	SPLIT_ROWS, /* each computes some of the outputs */
+	SPLIT_COLUMNS, /* each computes its part of all outputs, from its part of the inputs */
+};
+
+/* The rank's part of a whole matrix; sizes can be divided, see divide(). */
+static void take_share(const struct model_shard *shard, enum split split,
+		       struct kv_weight_part *part)
+{
+	int64_t row_bytes = kv_wtype_row_bytes(part->type, part->k);
+
+	if (shard->n_ranks == 1 || row_bytes < 0)
+		return;
+	if (split == SPLIT_ROWS) {
+		part->n /= shard->n_ranks;
+		part->data = (const uint8_t *)part->data +
+			     (size_t)shard->rank * part->n * (size_t)row_bytes;
+	} else if (split == SPLIT_COLUMNS) {
+		part->k /= shard->n_ranks;
+		part->col0 = shard->rank * part->k;
+		part->row_stride = (size_t)row_bytes;
+	}
+}
+
+/* One packed matrix of the named tensors side by side, all with k columns; rows and columns are
+ * those of the file. */
 static int load_matrix(struct model_loader *in, const char *const *names,
-		       const uint32_t *rows, uint32_t n, uint32_t k,
+		       const uint32_t *rows, uint32_t n, uint32_t k, enum split split,
 		       struct kv_weight **ret)
 {
 	struct model *model = in->model;
@@ -122,12 +149,16 @@ static int load_matrix(struct model_loader *in, const char *const *names,
 		r = find_part(in, names[i], rows[i], k, &parts[i]);
 		if (r)
 			return r;
+		take_share(&model->shard, split, &parts[i]);
 	}
 	r = model->backend->weight_pack(model->dev, parts, n, ret);
 	if (r == -EINVAL)
 		return gguf_fail(in->err, in->gguf, r,
-				 "tensor %s: %u columns do not fit its type", names[0],
-				 k);
+				 "tensor %s: %u columns do not fit its type%s", names[0],
+				 parts[0].k,
+				 parts[0].col0 + parts[0].k == k && !parts[0].col0
+					 ? ""
+					 : "; see [model] tensor_parallel_size");
 	if (!r)
 		model->weight_bytes += model->backend->weight_bytes(*ret);
 	return r;
@@ -137,7 +168,9 @@ static int load_layer(struct model_loader *in, uint32_t i)
 {
 	const struct model_params *p = &in->model->params;
 	struct model_layer *layer = &in->model->layers[i];
-	uint32_t heads = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+	uint32_t n_ranks = in->model->shard.n_ranks, ff = p->d_ff * n_ranks;
+	uint32_t heads = p->n_heads * p->head_dim * n_ranks;
+	uint32_t kv = p->n_kv_heads * p->head_dim * n_ranks;
 	char name[9][48];
 	static const char *const suffix[9] = {
 		"attn_norm",   "ffn_norm", "attn_q", "attn_k",   "attn_v",
@@ -155,16 +188,16 @@ static int load_layer(struct model_loader *in, uint32_t i)
 		r = load_vector(in, names[1], p->d_model, &layer->ffn_norm);
 	if (!r)
 		r = load_matrix(in, names + 2, (uint32_t[]){heads, kv, kv}, 3, p->d_model,
-				&layer->qkv);
+				SPLIT_ROWS, &layer->qkv);
 	if (!r)
 		r = load_matrix(in, names + 5, (uint32_t[]){p->d_model}, 1, heads,
-				&layer->output);
+				SPLIT_COLUMNS, &layer->output);
 	if (!r)
-		r = load_matrix(in, names + 6, (uint32_t[]){p->d_ff, p->d_ff}, 2,
-				p->d_model, &layer->gate_up);
+		r = load_matrix(in, names + 6, (uint32_t[]){ff, ff}, 2, p->d_model,
+				SPLIT_ROWS, &layer->gate_up);
 	if (!r)
-		r = load_matrix(in, names + 8, (uint32_t[]){p->d_model}, 1, p->d_ff,
-				&layer->down);
+		r = load_matrix(in, names + 8, (uint32_t[]){p->d_model}, 1, ff,
+				SPLIT_COLUMNS, &layer->down);
 	return r;
 }
 
@@ -288,19 +321,59 @@ static int hasher_end(struct hasher *h, struct load_error *err)
 	return h->failed ? -ENOMEM : 0;
 }
 
+/* The head, which only the first rank has; the tensor is there for all. */
+static int load_head(struct model_loader *in)
+{
+	struct model *model = in->model;
+	const struct model_params *p = &model->params;
+	const char *name = gguf_find_tensor(in->gguf, "output.weight")
+				   ? "output.weight"
+				   : "token_embd.weight";
+	struct kv_weight_part part;
+
+	if (model->shard.rank > 0)
+		return find_part(in, name, p->n_vocab, p->d_model, &part);
+	return load_matrix(in, &name, &p->n_vocab, 1, p->d_model, SPLIT_NONE,
+			   &model->head);
+}
+
+/* From the shape of the model to that of the rank's part. */
+static int divide(struct model_loader *in)
+{
+	struct model_params *p = &in->model->params;
+	uint32_t n = in->model->shard.n_ranks;
+
+	/* as many heads belong to each KV head, so these can be divided as well */
+	if (p->n_kv_heads % n || p->d_ff % n)
+		return gguf_fail(
+			in->err, in->gguf, -ENOTSUP,
+			"%u %s cannot be divided by [model] tensor_parallel_size, "
+			"which is %u",
+			p->n_kv_heads % n ? p->n_kv_heads : p->d_ff,
+			p->n_kv_heads % n ? "KV heads" : "feed-forward columns", n);
+	p->n_heads /= n;
+	p->n_kv_heads /= n;
+	p->d_ff /= n;
+	return 0;
+}
+
 int model_load(struct model *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
-	       const uint8_t *fingerprint, struct load_error *err)
+	       const struct model_shard *shard, const uint8_t *fingerprint,
+	       struct load_error *err)
 {
 	struct model_loader in = {ret, gguf, err, NULL};
-	const char *head = "token_embd.weight";
 	struct hasher hasher = {0};
 	int r, h;
 
-	*ret = (struct model){.backend = backend, .dev = dev};
+	*ret = (struct model){.backend = backend, .dev = dev, .shard = {0, 1}};
+	if (shard)
+		ret->shard = *shard;
 	r = model_family_find(gguf, &ret->family, err);
 	if (!r)
 		r = model_params_read(gguf, ret->family, &ret->params, err);
+	if (!r)
+		r = divide(&in);
 	if (r)
 		return r;
 	ret->layers = calloc(ret->params.n_layers, sizeof(*ret->layers));
@@ -319,11 +392,8 @@ int model_load(struct model *ret, const struct gguf *gguf,
 	if (!r)
 		r = load_vector(&in, "output_norm.weight", ret->params.d_model,
 				&ret->output_norm);
-	if (gguf_find_tensor(gguf, "output.weight"))
-		head = "output.weight";
 	if (!r)
-		r = load_matrix(&in, &head, &ret->params.n_vocab, 1, ret->params.d_model,
-				&ret->head);
+		r = load_head(&in);
 	if (!r)
 		r = check_all_used(&in);
 	h = hasher_end(&hasher, r ? NULL : err);

@@ -28,7 +28,19 @@ struct model_layer {
 };
 
 /**
- * struct model - a loaded model
+ * struct model_shard - which part of a model a device has
+ *
+ * A rank has every n_ranks-th part of the heads, of the KV heads and of the feed-forward part;
+ * the head of the model is the first rank's alone. What a layer adds is the sum over ranks.
+ */
+struct model_shard {
+	uint32_t rank, n_ranks;
+};
+
+/**
+ * struct model - a loaded model, or the part of it that one rank has
+ * @params: of the part: n_heads, n_kv_heads and d_ff are those of the rank
+ * @head: NULL for ranks that are not the first
  * @fingerprint:  SHA-256 over the whole file: metadata and every weight
  * @weight_bytes: what the packed weights and the table take
  */
@@ -36,6 +48,7 @@ struct model {
 	const struct model_family *family;
 	const struct kv_backend *backend;
 	struct kv_device *dev;
+	struct model_shard shard;
 	struct model_params params;
 	struct model_layer *layers;
 	struct kv_table *embedding;
@@ -49,15 +62,17 @@ struct model {
 /**
  * model_load() - check, pack and upload every tensor
  * @dev: outlives the model
+ * @shard: NULL: all of it
  * @fingerprint: [32] of a file that was loaded before; NULL: hash the file, and see that its
  *		 values are finite
  *
- * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor; -EIO as gguf_check_read();
+ * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor, or what cannot be divided; -EIO as gguf_check_read();
  * -ENOMEM.
  */
 int model_load(struct model *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
-	       const uint8_t *fingerprint, struct load_error *err);
+	       const struct model_shard *shard, const uint8_t *fingerprint,
+	       struct load_error *err);
 
 /* Idempotent, and fine on a zeroed struct. */
 void model_unload(struct model *model);

@@ -194,7 +194,7 @@ static int run_probe(struct probe *p, const struct tokenizer *tokenizer,
 	if (!r)
 		r = open_half(p, &p->coded, layout, &caps);
 	if (!r)
-		r = runner_init(&p->runner, p->model, p->exact.pool, &caps);
+		r = runner_init(&p->runner, p->model, p->exact.pool, NULL, &caps);
 	if (!r)
 		r = run_chunks(p, layout->block_tokens);
 	return r;

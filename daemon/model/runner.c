@@ -68,14 +68,17 @@ static void *row_of(const struct runner *r, void *base, uint32_t row, size_t ld)
 }
 
 int runner_init(struct runner *runner, const struct model *model, struct kv_pool *pool,
-		const struct plan_caps *caps)
+		struct kv_comm *comm, const struct plan_caps *caps)
 {
 	const struct kv_backend *backend = model->backend;
 	struct kv_props props;
 	int r;
 
-	*runner = (struct runner){
-		.model = model, .backend = backend, .pool = pool, .caps = *caps};
+	*runner = (struct runner){.model = model,
+				  .backend = backend,
+				  .pool = pool,
+				  .comm = comm,
+				  .caps = *caps};
 	backend->get_props(model->dev, &props);
 	if (caps->rows > props.max_rows)
 		return -EINVAL;
@@ -196,6 +199,15 @@ static int runner_linear(struct runner *r, const struct kv_weight *w, const void
 			.w = w, .x = x, .y = y, .m = m, .ldx = ldx, .ldy = ldy});
 }
 
+/* h becomes its sum over ranks, for the first @m rows. */
+static int runner_sum(struct runner *r, uint32_t m)
+{
+	if (!r->comm)
+		return 0;
+	return r->comm->ops->all_reduce(r->comm, r->stream, r->h,
+					(size_t)m * r->model->params.d_model);
+}
+
 /* h = Wdown (silu(gate) * up) of h, for the first @m rows; in slices, which share no
  * arithmetic, so that the widest arrays of the graph stay small. */
 static int runner_ffn(struct runner *r, const struct model_layer *layer, uint32_t m)
@@ -304,9 +316,13 @@ static int runner_layers(struct runner *r, const struct plan *plan)
 		if (!ret)
 			ret = runner_linear(r, layer->output, attn, heads, r->h, d, m);
 		if (!ret)
+			ret = runner_sum(r, m);
+		if (!ret)
 			ret = runner_norm(r, layer->ffn_norm, r->h, r->h, m);
 		if (!ret)
 			ret = runner_ffn(r, layer, m);
+		if (!ret)
+			ret = runner_sum(r, m);
 		if (!ret)
 			ret = runner_norm(r,
 					  last ? model->output_norm
@@ -398,24 +414,26 @@ void runner_run(struct runner *runner, const struct plan *plan,
 		struct plan_result *result)
 {
 	uint64_t start = kv_now_ns();
-	int ret;
+	const bool head = runner->model->head;
+	int ret = 0;
 
 	result->step = plan->step;
 	result->n_outputs = 0;
-	ret = plan->n_outputs > result->cap_outputs ||
-			      plan->n_dist_words > result->cap_dist_words
-		      ? -EINVAL
-		      : 0;
+	if (head && (plan->n_outputs > result->cap_outputs ||
+		     plan->n_dist_words > result->cap_dist_words))
+		ret = -EINVAL;
 	if (!ret)
 		ret = runner_prepare(runner, plan);
 	if (!ret)
 		ret = runner_layers(runner, plan);
-	if (!ret && plan->n_outputs)
+	if (!ret && head && plan->n_outputs)
 		ret = runner_outputs(runner, plan, result);
 	if (!ret)
 		ret = runner->backend->stream_sync(runner->stream);
-	if (!ret)
+	if (!ret && head)
 		result->n_outputs = plan->n_outputs;
+	if (ret && runner->comm)
+		runner->comm->ops->abort(runner->comm);
 	result->status = ret;
 	result->elapsed_ns = kv_now_ns() - start;
 }

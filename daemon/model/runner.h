@@ -11,6 +11,8 @@
  *                                                          reads it
  *   outputs:     logits = Whead norm(x), a slice of rows at a time -> token, logprob
  *
+ * What is added to x is summed over ranks first, where there are several.
+ *
  * Owns its scratch, sized when it is made: a step allocates nothing. The device, the model
  * and the pool are the caller's and outlive it. Rows are independent of one another, so a
  * row's bits depend on its own sequence only, whatever else is in the plan.
@@ -24,6 +26,7 @@
 #include "daemon/model/model.h"
 #include "daemon/sched/plan.h"
 #include "kernels/backend.h"
+#include "kernels/comm.h"
 
 /* Rows whose logits are in memory at once. */
 #define RUNNER_LOGIT_ROWS 16
@@ -33,6 +36,7 @@
 
 /**
  * struct runner - see above
+ * @comm: the other ranks of a model that is spread over devices, or NULL
  * @progress: if set, called several times a layer, so that a watcher sees progress
  * @rows: [caps.outputs] rows of the plan that have an output
  * @act_bytes: of one element of the arrays below
@@ -49,6 +53,7 @@ struct runner {
 	const struct kv_backend *backend;
 	struct kv_stream *stream;
 	struct kv_pool *pool;
+	struct kv_comm *comm;
 	struct plan_caps caps;
 	void (*progress)(void *ctx);
 	void *progress_ctx;
@@ -68,16 +73,23 @@ struct runner {
 
 /**
  * runner_init() - make scratch for plans of these capacities
+ * @comm: NULL: the model is whole
  *
  * Return: 0; -ENOMEM; -EINVAL when caps.rows is above what the device takes at once.
  */
 int runner_init(struct runner *runner, const struct model *model, struct kv_pool *pool,
-		const struct plan_caps *caps);
+		struct kv_comm *comm, const struct plan_caps *caps);
 
 /* Idempotent, and fine on a zeroed struct. */
 void runner_deinit(struct runner *runner);
 
-/* Run one step. Errors go into @result->status. Thread: worker. */
+/*
+ * Run one step. Errors go into @result->status. Thread: worker.
+ *
+ * All ranks run the same plan, each on a thread of its own. The first one yields the outputs;
+ * results of the others need no room for any. Where one fails the others do, with -ECANCELED at
+ * the latest in the next sum, and the caller resets the ranks when all have returned.
+ */
 void runner_run(struct runner *runner, const struct plan *plan,
 		struct plan_result *result);
 

@@ -141,7 +141,7 @@ START_TEST(mistakes)
 			      "affinity = 1,\n"
 			      "zzzz = 1\n"
 			      "[model]\n"
-			      "tensor_parallel_size = 2\n"
+			      "tensor_parallel_size = 17\n"
 			      "path = \x1b[31m\n"),
 			 1);
 	ck_assert_str_eq(
@@ -182,8 +182,7 @@ START_TEST(mistakes)
 		"t.conf:31: [cpu] affinity: \"1024\" is not a list of CPUs such as 0-3,6\n"
 		"t.conf:32: [cpu] affinity: \"1,\" is not a list of CPUs such as 0-3,6\n"
 		"t.conf:33: [cpu] zzzz: unknown key\n"
-		"t.conf:35: [model] tensor_parallel_size: 2 is out of range (only 1): this "
-		"build runs a model on one device\n"
+		"t.conf:35: [model] tensor_parallel_size: 17 is out of range (1 to 16)\n"
 		"t.conf:36: [model] path: \"\\x1b[31m\" has control characters\n");
 	ck_assert_uint_eq(got.report.n_errors, 29);
 	ck_assert_uint_eq(config.cache.block_size, 32);

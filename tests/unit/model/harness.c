@@ -35,14 +35,13 @@ void harness_init_known(struct harness *h, const struct gguf *gguf,
 	struct kv_options options = {.cpu = &cpu};
 	struct load_error err;
 	struct plan_caps caps;
-
-	memset(h, 0, sizeof(*h));
 	char error[128];
 
+	memset(h, 0, sizeof(*h));
 	if (be->open(&options, error, sizeof(error), &h->dev))
 		die("%s", error);
 	be->get_props(h->dev, &h->props);
-	if (model_load(&h->model, gguf, be, h->dev, fingerprint, &err))
+	if (model_load(&h->model, gguf, be, h->dev, NULL, fingerprint, &err))
 		die("%s", err.text);
 	if (kv_layout_init(&h->layout, KV_FORMAT_FP16, KV_FORMAT_FP16,
 			   h->model.params.n_layers, h->model.params.n_kv_heads,
@@ -60,7 +59,7 @@ void harness_init_known(struct harness *h, const struct gguf *gguf,
 		.block_ids = n_seqs * h->blocks_per_seq,
 		.dist_words = HARNESS_DIST_ROWS * h->model.params.n_vocab,
 	};
-	if (runner_init(&h->runner, &h->model, h->pool, &caps) ||
+	if (runner_init(&h->runner, &h->model, h->pool, NULL, &caps) ||
 	    plan_init(&h->plan, &caps) || plan_result_init(&h->result, &caps))
 		die("cannot set up the runner");
 }

@@ -68,7 +68,7 @@ static void refuse(struct image im, int code, const char *text)
 
 	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, &err), code);
+	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, NULL, &err), code);
 	ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
 	gguf_free(gguf);
 	be->close(dev);

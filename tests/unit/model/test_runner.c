@@ -296,7 +296,7 @@ START_TEST(a_known_fingerprint_is_not_made_again)
 
 	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
 	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(model_load(&model, gguf, be, dev, known, &err), 0);
+	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, known, &err), 0);
 	ck_assert_mem_eq(model.fingerprint, known, 32);
 	model_unload(&model);
 	gguf_free(gguf);
