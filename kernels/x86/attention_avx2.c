@@ -77,7 +77,7 @@ static void softmax(const struct kv_span *sp, uint32_t q)
 	top = _mm256_set1_ps(max);
 	sum[0] = sum[1] = _mm256_setzero_ps();
 	for (uint32_t t = 0; t < round; t += 8) {
-		__m256 e = exp_8(_mm256_sub_ps(_mm256_load_ps(s + t), top));
+		__m256 e = exp_f(_mm256_sub_ps(_mm256_load_ps(s + t), top));
 		uint32_t left = n > t ? n - t : 0;
 
 		if (left < 8)

@@ -93,12 +93,12 @@ INLINE void softmax(const struct kv_span *sp, uint32_t q)
 	__m512 top = _mm512_set1_ps(sp->max[q]), sum = _mm512_setzero_ps(), e;
 
 	for (uint32_t t = 0; t < full; t += 16) {
-		e = exp_16(_mm512_sub_ps(_mm512_load_ps(s + t), top));
+		e = exp_f(_mm512_sub_ps(_mm512_load_ps(s + t), top));
 		sum = _mm512_add_ps(sum, e);
 		_mm512_store_ps(s + t, e);
 	}
 	if (tail) {
-		e = exp_16(_mm512_sub_ps(_mm512_load_ps(s + full), top));
+		e = exp_f(_mm512_sub_ps(_mm512_load_ps(s + full), top));
 		sum = _mm512_mask_add_ps(sum, tail, sum, e);
 		_mm512_store_ps(s + full, e);
 	}

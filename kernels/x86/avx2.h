@@ -10,18 +10,19 @@
 #include "kernels/c/exp_c.h"
 #include "kernels/cpu/ops.h"
 
-#define INLINE static inline __attribute__((always_inline))
+enum { LANES = 8 };
 
-/* How a form's scales lie in a record. Constant at every call, so that the branches go. */
-struct form {
-	bool has_min, halves, wide; /* wide: float, else fp16 */
-};
+typedef __m256i vint;
+typedef int32_t vsum __attribute__((vector_size(32)));
+typedef __m256 vfloat;
 
-INLINE size_t form_scale_bytes(struct form f)
-{
-	return (size_t)KV_PANEL * (f.wide ? 4 : 2) *
-	       ((f.halves ? 2 : 1) + (f.has_min ? 1 : 0));
-}
+#define V(op)       _mm256_##op
+#define V_BITS(op)  _mm256_##op##_si256
+#define V_SET_64    _mm256_set1_epi64x
+#define V_INT_FLOAT _mm256_castsi256_ps
+#define V_FLOAT_INT _mm256_castps_si256
+
+#include "kernels/x86/vector.h"
 
 /* Columns 8 v .. of the i-th row of scales. */
 INLINE __m256 scale_load(struct form f, const uint8_t *p, int i, int v)
@@ -51,30 +52,6 @@ INLINE void row_store(const struct kv_gemm *g, uint32_t m, int v, __m256 f)
 	if (g->bias)
 		f = _mm256_add_ps(f, _mm256_maskload_ps(g->bias + 8 * v, mask));
 	_mm256_maskstore_ps(y, mask, f);
-}
-
-/* kv_exp_c() on 8 lanes. The operand order of max and min lets NaN pass. */
-INLINE __m256 exp_8(__m256 x)
-{
-	const __m256 magic = _mm256_set1_ps(KV_EXP_MAGIC);
-	__m256 t, n, r, p;
-
-	x = _mm256_max_ps(_mm256_set1_ps(KV_EXP_LOW), x);
-	x = _mm256_min_ps(_mm256_set1_ps(KV_EXP_HIGH), x);
-	t = _mm256_fmadd_ps(x, _mm256_set1_ps(KV_EXP_LOG2E), magic);
-	n = _mm256_sub_ps(t, magic);
-	r = _mm256_fmadd_ps(n, _mm256_set1_ps(-KV_EXP_LN2_HI), x);
-	r = _mm256_fmadd_ps(n, _mm256_set1_ps(-KV_EXP_LN2_LO), r);
-	p = _mm256_fmadd_ps(r, _mm256_set1_ps(KV_EXP_C7), _mm256_set1_ps(KV_EXP_C6));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KV_EXP_C5));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KV_EXP_C4));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(KV_EXP_C3));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-	return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_add_epi32(
-					_mm256_slli_epi32(_mm256_castps_si256(t), 23),
-					_mm256_set1_epi32(0x3f800000))));
 }
 
 /* The 16 lanes low, high added 8 apart, then 4, 2, 1. */

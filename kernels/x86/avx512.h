@@ -10,18 +10,19 @@
 #include "kernels/c/exp_c.h"
 #include "kernels/cpu/ops.h"
 
-#define INLINE static inline __attribute__((always_inline))
+enum { LANES = 16 };
 
-/* How a form's scales lie in a record. Constant at every call, so that the branches go. */
-struct form {
-	bool has_min, halves, wide; /* wide: float, else fp16 */
-};
+typedef __m512i vint;
+typedef int32_t vsum __attribute__((vector_size(64)));
+typedef __m512 vfloat;
 
-INLINE size_t form_scale_bytes(struct form f)
-{
-	return (size_t)KV_PANEL * (f.wide ? 4 : 2) *
-	       ((f.halves ? 2 : 1) + (f.has_min ? 1 : 0));
-}
+#define V(op)       _mm512_##op
+#define V_BITS(op)  _mm512_##op##_si512
+#define V_SET_64    _mm512_set1_epi64
+#define V_INT_FLOAT _mm512_castsi512_ps
+#define V_FLOAT_INT _mm512_castps_si512
+
+#include "kernels/x86/vector.h"
 
 /* Vector v (columns 16 v ..) of the i-th row of scales. */
 INLINE __m512 scale_load(struct form f, const uint8_t *p, int i, int v)
@@ -31,47 +32,21 @@ INLINE __m512 scale_load(struct form f, const uint8_t *p, int i, int v)
 	return _mm512_cvtph_ps(_mm256_load_si256((const void *)(p + i * 64 + v * 32)));
 }
 
-/* Masks of the valid columns of the two vectors of a panel. */
-INLINE __mmask16 col_mask(uint32_t n_cols, int v)
+INLINE __mmask16 first_mask(uint32_t n)
 {
-	uint32_t n = n_cols > 16u * v ? n_cols - 16 * v : 0;
-
 	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 
 /* f is the finished sum of row m, columns 16 v .. */
 INLINE void row_store(const struct kv_gemm *g, uint32_t m, int v, __m512 f)
 {
-	__mmask16 mask = col_mask(g->n_cols, v);
+	uint32_t n = g->n_cols > 16u * v ? g->n_cols - 16 * v : 0;
+	__mmask16 mask = first_mask(n);
 	float *y = g->y + m * g->ldy + 16 * v;
 
 	if (g->bias)
 		f = _mm512_add_ps(f, _mm512_maskz_loadu_ps(mask, g->bias + 16 * v));
 	_mm512_mask_storeu_ps(y, mask, f);
-}
-
-/* kv_exp_c() on 16 lanes. The operand order of max and min lets NaN pass. */
-INLINE __m512 exp_16(__m512 x)
-{
-	const __m512 magic = _mm512_set1_ps(KV_EXP_MAGIC);
-	__m512 t, n, r, p;
-
-	x = _mm512_max_ps(_mm512_set1_ps(KV_EXP_LOW), x);
-	x = _mm512_min_ps(_mm512_set1_ps(KV_EXP_HIGH), x);
-	t = _mm512_fmadd_ps(x, _mm512_set1_ps(KV_EXP_LOG2E), magic);
-	n = _mm512_sub_ps(t, magic);
-	r = _mm512_fmadd_ps(n, _mm512_set1_ps(-KV_EXP_LN2_HI), x);
-	r = _mm512_fmadd_ps(n, _mm512_set1_ps(-KV_EXP_LN2_LO), r);
-	p = _mm512_fmadd_ps(r, _mm512_set1_ps(KV_EXP_C7), _mm512_set1_ps(KV_EXP_C6));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KV_EXP_C5));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KV_EXP_C4));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(KV_EXP_C3));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-	return _mm512_mul_ps(p, _mm512_castsi512_ps(_mm512_add_epi32(
-					_mm512_slli_epi32(_mm512_castps_si512(t), 23),
-					_mm512_set1_epi32(0x3f800000))));
 }
 
 /* Lanes added 8 apart, then 4, 2, 1. */

@@ -1,88 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Types and single instructions of 16 lanes, as attention_int.h and quant.h take them;
- * included only by files compiled for AVX-512.
+ * What lanes.h leaves to a bundle of 16 lanes; included only by files compiled for AVX-512.
  */
 #ifndef KVD_KERNELS_X86_LANES16_H
 #define KVD_KERNELS_X86_LANES16_H
 
-#include <string.h>
-
 #include "kernels/x86/avx512.h"
-
-enum { LANES = 16 };
-
-typedef __m512i vint;
-typedef int32_t vsum __attribute__((vector_size(64)));
-typedef __m512 vfloat;
-
-INLINE __mmask16 first_mask(uint32_t n)
-{
-	return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
-INLINE vint dword(const uint8_t *p)
-{
-	int32_t x;
-
-	memcpy(&x, p, 4);
-	return _mm512_set1_epi32(x);
-}
-
-INLINE vint zero_i(void)
-{
-	return _mm512_setzero_si512();
-}
-
-INLINE vint set_i(int32_t x)
-{
-	return _mm512_set1_epi32(x);
-}
-
-INLINE vint add_i(vint a, vint b)
-{
-	return _mm512_add_epi32(a, b);
-}
-
-INLINE vint sub_i(vint a, vint b)
-{
-	return _mm512_sub_epi32(a, b);
-}
+#include "kernels/x86/lanes.h"
 
 INLINE int32_t sum_i(vint x)
 {
 	return _mm512_reduce_add_epi32(x);
-}
-
-INLINE vint round_i(vfloat x)
-{
-	return _mm512_cvtps_epi32(x);
-}
-
-INLINE vfloat to_float(vint x)
-{
-	return _mm512_cvtepi32_ps(x);
-}
-
-INLINE vfloat set_f(float x)
-{
-	return _mm512_set1_ps(x);
-}
-
-/* Lane 0 in all of them. */
-INLINE vfloat first_f(__m128 x)
-{
-	return _mm512_broadcastss_ps(x);
-}
-
-INLINE vfloat load_f(const float *p)
-{
-	return _mm512_loadu_ps(p);
-}
-
-INLINE void store_f(float *p, vfloat x)
-{
-	_mm512_storeu_ps(p, x);
 }
 
 INLINE void mask_store_f(float *p, uint32_t n, vfloat x)
@@ -93,43 +21,6 @@ INLINE void mask_store_f(float *p, uint32_t n, vfloat x)
 INLINE vfloat half_load(const uint16_t *p)
 {
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
-}
-
-INLINE vfloat mul_f(vfloat a, vfloat b)
-{
-	return _mm512_mul_ps(a, b);
-}
-
-INLINE vfloat add_f(vfloat a, vfloat b)
-{
-	return _mm512_add_ps(a, b);
-}
-
-INLINE vfloat sub_f(vfloat a, vfloat b)
-{
-	return _mm512_sub_ps(a, b);
-}
-
-/* a * b + c and c - a * b, rounded once */
-INLINE vfloat fma_f(vfloat a, vfloat b, vfloat c)
-{
-	return _mm512_fmadd_ps(a, b, c);
-}
-
-INLINE vfloat fnma_f(vfloat a, vfloat b, vfloat c)
-{
-	return _mm512_fnmadd_ps(a, b, c);
-}
-
-/* Of equal ones the second: so that a 0 stays what it was. */
-INLINE vfloat min_f(vfloat a, vfloat b)
-{
-	return _mm512_min_ps(a, b);
-}
-
-INLINE vfloat max_f(vfloat a, vfloat b)
-{
-	return _mm512_max_ps(a, b);
 }
 
 INLINE float lanes_max(vfloat x)
@@ -159,14 +50,6 @@ INLINE float lanes_sum(const vfloat *z)
 	return tree_sum(z[0]);
 }
 
-/* The larger of top and |x|, by their bits; of all lanes. */
-INLINE vint max_abs(vint top, vfloat x)
-{
-	const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-
-	return _mm512_max_epu32(top, _mm512_and_si512(_mm512_castps_si512(x), mask));
-}
-
 INLINE float lanes_top(vint top)
 {
 	return kv_float_from_bits(_mm512_reduce_max_epu32(top));
@@ -181,16 +64,6 @@ INLINE float top_of(const float *x, uint32_t n)
 /* --- bytes and words, as attention_k4.h takes them --- */
 
 enum { CODES = 64 };
-
-INLINE vint load_i(const void *p)
-{
-	return _mm512_loadu_si512(p);
-}
-
-INLINE void store_i(void *p, vint x)
-{
-	_mm512_storeu_si512(p, x);
-}
 
 /* The first n bytes, then zeros. */
 INLINE vint bytes_load(const uint8_t *p, uint32_t n)
@@ -233,112 +106,10 @@ INLINE void transpose(vint *v)
 	}
 }
 
-INLINE vint bytes_low(vint v)
-{
-	return _mm512_and_si512(v, _mm512_set1_epi8(15));
-}
-
-INLINE vint ones_b(void)
-{
-	return _mm512_set1_epi8(1);
-}
-
-/* Bytes as words of 128 times their value. */
-INLINE vint words_low_128(vint v)
-{
-	return _mm512_srli_epi16(_mm512_unpacklo_epi8(_mm512_setzero_si512(), v), 1);
-}
-
-INLINE vint words_high_128(vint v)
-{
-	return _mm512_srli_epi16(_mm512_unpackhi_epi8(_mm512_setzero_si512(), v), 1);
-}
-
-INLINE vint pack_w(vint a, vint b)
-{
-	return _mm512_packs_epi16(a, b);
-}
-
-INLINE vint abs_w(vint x)
-{
-	return _mm512_abs_epi16(x);
-}
-
-INLINE vint max_w(vint a, vint b)
-{
-	return _mm512_max_epu16(a, b);
-}
-
-/* (a * b + 16384) >> 15 */
-INLINE vint mul_w(vint a, vint b)
-{
-	return _mm512_mulhrs_epi16(a, b);
-}
-
-INLINE vint both_halves(vint x)
-{
-	return _mm512_or_si512(x, _mm512_slli_epi32(x, 16));
-}
-
-/* Lanes 0 and 1 of each four twice; lanes 2 and 3. */
-INLINE vint twice_low(vint x)
-{
-	return _mm512_unpacklo_epi32(x, x);
-}
-
-INLINE vint twice_high(vint x)
-{
-	return _mm512_unpackhi_epi32(x, x);
-}
-
-/* The largest of each four words, as lanes in the order of the bytes they were. */
-INLINE vint tops_of(vint low, vint high)
-{
-	vfloat a = (vfloat)max_w(low, _mm512_srli_epi64(low, 32));
-	vfloat b = (vfloat)max_w(high, _mm512_srli_epi64(high, 32));
-	vint x = (vint)_mm512_shuffle_ps(a, b, 0x88);
-
-	return _mm512_and_si512(max_w(x, _mm512_srli_epi32(x, 16)),
-				_mm512_set1_epi32(0xffff));
-}
-
-INLINE vint words_4(const int16_t *x)
-{
-	long long four;
-
-	memcpy(&four, x, 8);
-	return _mm512_set1_epi64(four);
-}
-
-INLINE vint times_16(vint x)
-{
-	return _mm512_slli_epi32(x, 4);
-}
-
-INLINE vint times_120(vint x)
-{
-	return _mm512_sub_epi32(_mm512_slli_epi32(x, 7), _mm512_slli_epi32(x, 3));
-}
-
-INLINE vint trunc_i(vfloat x)
-{
-	return _mm512_cvttps_epi32(x);
-}
-
 /* The two halves of each lane as numbers. */
 INLINE vfloat low_half(vint x)
 {
 	return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
-}
-
-INLINE vfloat high_half(vint x)
-{
-	return low_half(_mm512_srli_epi32(x, 16));
-}
-
-INLINE vfloat div_f(vfloat a, vfloat b)
-{
-	return _mm512_div_ps(a, b);
 }
 
 #endif

@@ -32,7 +32,7 @@ void kv_silu_mul_avx2(const float *gate, const float *up, float *y, uint32_t d)
 	for (uint32_t i = 0; i < d; i += 8) {
 		__m256i m = lane_mask(d - i);
 		__m256 g = _mm256_maskload_ps(gate + i, m);
-		__m256 e = exp_8(_mm256_xor_ps(g, sign));
+		__m256 e = exp_f(_mm256_xor_ps(g, sign));
 		__m256 s = _mm256_div_ps(g, _mm256_add_ps(one, e));
 
 		_mm256_maskstore_ps(y + i, m,
@@ -78,7 +78,7 @@ void kv_logits_avx2(const float *x, uint32_t n, struct kv_logits_stat *ret)
 	top = _mm256_set1_ps(max);
 	for (uint32_t i = 0; i < n; i += 8) {
 		__m256i m = lane_mask(n - i);
-		__m256 e = exp_8(_mm256_sub_ps(_mm256_maskload_ps(x + i, m), top));
+		__m256 e = exp_f(_mm256_sub_ps(_mm256_maskload_ps(x + i, m), top));
 
 		e = _mm256_and_ps(e, _mm256_castsi256_ps(m));
 		sum[i / 8 % 2] = _mm256_add_ps(sum[i / 8 % 2], e);

@@ -37,7 +37,7 @@ void kv_silu_mul_avx512(const float *gate, const float *up, float *y, uint32_t d
 	for (uint32_t i = 0; i < d; i += 16) {
 		__mmask16 m = lanes(d - i);
 		__m512 g = _mm512_maskz_loadu_ps(m, gate + i);
-		__m512 e = exp_16(_mm512_xor_ps(g, sign));
+		__m512 e = exp_f(_mm512_xor_ps(g, sign));
 		__m512 s = _mm512_div_ps(g, _mm512_add_ps(one, e));
 
 		_mm512_mask_storeu_ps(y + i, m,
@@ -78,7 +78,7 @@ void kv_logits_avx512(const float *x, uint32_t n, struct kv_logits_stat *ret)
 	top = _mm512_set1_ps(max);
 	for (uint32_t i = 0; i < n; i += 16) {
 		__mmask16 m = lanes(n - i);
-		__m512 e = exp_16(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, x + i), top));
+		__m512 e = exp_f(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, x + i), top));
 
 		sum = _mm512_mask_add_ps(sum, m, sum, e);
 	}
