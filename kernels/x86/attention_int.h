@@ -371,6 +371,11 @@ static const uint8_t int_tiles[KV_SPAN_QUERIES + 1] = {0, 1, 2, 3, 4, 3, 6,
 		INT_TILES(sp, sums_int(sp, q, 1, ND1, true),                             \
 			  sums_int(sp, q, 2, ND2, true), sums_int(sp, q, 3, ND3, true),  \
 			  sums_int(sp, q, 4, ND4, true), sums_int(sp, q, 6, ND6, true))  \
+	}                                                                                \
+	void kv_query_##isa(const float *q, uint8_t *codes, float *ret_scale,            \
+			    int32_t *ret_sum, uint32_t head_dim)                         \
+	{                                                                                \
+		query(q, codes, ret_scale, ret_sum, head_dim);                           \
 	}
 
 #endif

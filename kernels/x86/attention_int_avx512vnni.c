@@ -119,9 +119,3 @@ enum { NV1 = 8, NV2 = 4, NV3 = 4, NV4 = 2, NV6 = 2 };
 enum { ND1 = 4, ND2 = 4, ND3 = 4, ND4 = 2, ND6 = 2 };
 
 INT_SPANS(avx512vnni)
-
-void kv_query_avx512vnni(const float *q, uint8_t *codes, float *ret_scale,
-			 int32_t *ret_sum, uint32_t head_dim)
-{
-	query(q, codes, ret_scale, ret_sum, head_dim);
-}

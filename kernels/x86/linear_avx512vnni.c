@@ -11,10 +11,8 @@
  * then stays in the first-level cache for all rows. With few rows, nibbles are used as they
  * come from memory.
  */
-#include <math.h>
-#include <string.h>
-
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/linear.h"
 #include "kernels/x86/x86.h"
 
 enum { TILE_ROWS = 6, NIB_TILE_ROWS = 4 };
@@ -28,15 +26,9 @@ void kv_act_avx512vnni(const float *x, const struct kv_act *act, uint32_t row)
 	float top = kv_float_from_bits(top_bits(x, k));
 	__m512 inv;
 
-	if (!(top >= 1e-30f) || isinf(top)) {
-		memset(codes, 0, (size_t)k * 2);
-		memset(sum, 0, n_groups * sizeof(*sum));
-		memset(half_sum, 0, n_groups * 2 * sizeof(*half_sum));
-		act->scale[row] = top < 1e-30f ? 0 : NAN;
+	if (!act_open(act, row, top))
 		return;
-	}
 	inv = _mm512_set1_ps(KV_ACT_MAX / top);
-	act->scale[row] = top / KV_ACT_MAX;
 	for (uint32_t g = 0; g < n_groups; g++) {
 		int32_t total = 0;
 
@@ -155,7 +147,7 @@ INLINE void byte_group(const struct kv_gemm *g, struct form form, __m512 f[][2],
 }
 
 /* With one row the weights come from memory once; the CPU's own prefetchers stop at pages
- * and start anew at each. Reading past the end of a weight is harmless. */
+ * and start again at each. Reading past the end of a weight is harmless. */
 INLINE void read_ahead(const uint8_t *rec, size_t record)
 {
 	for (size_t at = 0; at < record; at += 64)
@@ -348,37 +340,4 @@ INLINE void byte_gemm(const struct kv_gemm *g, struct form form)
 	byte_rows(g, form, g->panel, record, g->panel + 1024, record);
 }
 
-void kv_gemm_nib_sym_avx512vnni(const struct kv_gemm *g)
-{
-	nib_gemm(g, (struct form){0});
-}
-
-void kv_gemm_nib_min_avx512vnni(const struct kv_gemm *g)
-{
-	nib_gemm(g, (struct form){.has_min = true});
-}
-
-void kv_gemm_nib_min32_avx512vnni(const struct kv_gemm *g)
-{
-	nib_gemm(g, (struct form){.has_min = true, .wide = true});
-}
-
-void kv_gemm_byte_sym_avx512vnni(const struct kv_gemm *g)
-{
-	byte_gemm(g, (struct form){0});
-}
-
-void kv_gemm_byte_min_avx512vnni(const struct kv_gemm *g)
-{
-	byte_gemm(g, (struct form){.has_min = true});
-}
-
-void kv_gemm_byte_min32_avx512vnni(const struct kv_gemm *g)
-{
-	byte_gemm(g, (struct form){.has_min = true, .wide = true});
-}
-
-void kv_gemm_byte_half_avx512vnni(const struct kv_gemm *g)
-{
-	byte_gemm(g, (struct form){.halves = true, .wide = true});
-}
+GEMM_INT(avx512vnni)
