@@ -3,10 +3,10 @@
  * The configuration: what can be set, its defaults, and how text becomes a value.
  *
  * One table of keys (config_keys.c) drives parsing, `kvd --help-config`, and the tests that
- * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by
- * its holder; it is filled before the loop starts, and config_adopt() alone changes it
- * afterwards, on the loop thread. Files are read by daemon/config_file.h. Nothing is logged here: mistakes go to a report, one line
- * for each, so that all mistakes of a file are seen at once.
+ * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by its
+ * holder; it is filled before the loop starts, and config_adopt() alone changes it afterwards, on
+ * the loop thread. Files are read by daemon/config_file.h. Nothing is logged here: mistakes go to
+ * a report, one line for each, so that all mistakes of a file are seen at once.
  */
 #ifndef KVD_DAEMON_CONFIG_H
 #define KVD_DAEMON_CONFIG_H
@@ -31,7 +31,7 @@ struct config_kv_dtype {
 	int k, v;
 };
 
-/* What is done with a model that int4 would spoil. */
+/* What is done with a model that int4 costs too much quality. */
 enum config_kv_quality {
 	CONFIG_QUALITY_FALLBACK, /* int8 in place of int4 */
 	CONFIG_QUALITY_REFUSE,
@@ -145,7 +145,7 @@ struct config_report {
 	bool unread; /* a file is as it should be, but the machine could not read it */
 };
 
-/* All defaults. Return: 0 or -ENOMEM; config_deinit() is right after both. */
+/* All defaults. Return: 0 or -ENOMEM; config_deinit() is safe after failure. */
 int config_init(struct config *config);
 void config_deinit(struct config *config);
 
@@ -170,7 +170,7 @@ int config_check(const struct config *config, struct config_report *report);
 /**
  * config_adopt() - take over those values that may change while the daemon runs
  * @config: in use
- * @fresh:  read anew and checked
+ * @fresh:  read again and checked
  * @later:  [later_size] the other keys that differ, as "[cache] block_size, ...", cut to
  *          fit; they keep their former value until the next start
  *

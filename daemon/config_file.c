@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * inih cuts lines at 200 bytes in silence and knows no line numbers. So it is fed line by line:
+ * this reader counts lines and refuses long ones, NUL bytes, and lines that are neither a
+ * section, a key nor a comment.
+ */
 #include "daemon/config_file.h"
 
 #include <dirent.h>

@@ -274,7 +274,7 @@ const struct config_key config_keys[] = {
 		.offset = offsetof(struct config, cache.kv_quality_check),
 		.default_text = "fallback",
 		.choices = kv_qualities,
-		.help = "What to do when int4 would spoil the answers of the model, which a short\n"
+		.help = "What to do when int4 costs the model too much quality, which a short\n"
 			"run at the start shows: use int8 in its place, refuse to start, or warn.\n"
 			"off leaves the run out.",
 	},

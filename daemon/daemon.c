@@ -502,7 +502,7 @@ int daemon_run(struct daemon *daemon)
 		log_errno(LOG_ERR, r, "cannot start the timers");
 		return r;
 	}
-	/* For whoever started it by hand; scripts wait for this line. */
+	/* For a start by hand; scripts wait for this line. */
 	if (!daemon->listener.activated) {
 		printf("socket: %s\n", daemon->config->daemon.socket);
 		fflush(stdout);

@@ -10,7 +10,7 @@
  *   loop      signals, sockets, timers, the eventfd of the worker
  *   engine    model, pool, cache, scheduler, worker
  *   sessions  clients and their rings
- *   listeners new clients, last of all: whoever connects is served
+ *   listeners new clients, last of all
  *
  * Thread: loop, but for what engine.h says of the worker.
  */
@@ -26,7 +26,7 @@
 enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };
 
 /* Reads the configuration again, into a new struct config, and logs what is wrong with it.
- * Return: 0; DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is right after all. */
+ * Return: 0; DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is safe after failure. */
 typedef int (*daemon_reload_fn)(void *ctx, struct config *fresh);
 
 /* Named condition of daemon_new(): a mistake that another try would meet again. */
@@ -54,9 +54,7 @@ struct daemon {
  * @config: checked; must outlive the daemon, which changes it when it is reloaded
  * @reload: called with @ctx on SIGHUP
  *
- * Says in the log why it failed, and where limits and sandbox are not as they should be.
- *
- * Return: 0; DAEMON_BAD_CONFIG; -errno.
+ * Return: 0; DAEMON_BAD_CONFIG; -errno. The log says why.
  */
 int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
 	       void *ctx);

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * A descriptor lies in the store until fdstore_remove(), until the manager sees the other end of
+ * a socket hang up, or until the unit is stopped (restarted: it stays). So one that was taken
+ * need not be pushed again. The manager drops what is beyond FileDescriptorStoreMax= and tells
+ * nobody, which is why this side counts.
+ */
 #include "daemon/fdstore.h"
 
 #include <errno.h>
@@ -11,7 +17,7 @@
 #include "daemon/listener.h"
 #include "daemon/notify.h"
 
-/* $FDSTORE, or what the unit says where the manager is older. */
+/* $FDSTORE, since systemd 254; before, what the unit sets beside FileDescriptorStoreMax=. */
 static uint32_t store_max(void)
 {
 	const char *text = getenv("FDSTORE");

@@ -143,6 +143,7 @@ static uint64_t memory_v1(const char *root, const char *group)
 	return bytes >= INT64_MAX - 0xffff ? UINT64_MAX : bytes;
 }
 
+/* More threads than that wait at each barrier for one that the kernel throttles. */
 static uint64_t whole_cpus(uint64_t quota, uint64_t period)
 {
 	return quota == UINT64_MAX || period == UINT64_MAX || !period ? UINT64_MAX

@@ -140,7 +140,8 @@ static int lock_take(struct listener *listener, const char *path)
 	return r;
 }
 
-/* Removes a name that nobody listens behind. */
+/* Removes a name that is left over from a daemon that died: the lock is free by now, and
+ * a process that answers a probe keeps its socket. */
 static int clear_path(struct listener *listener, const struct sockaddr_un *addr)
 {
 	struct stat st;
@@ -264,7 +265,7 @@ void listener_deinit(struct listener *listener)
 	}
 	if (listener->fd >= 0)
 		close(listener->fd);
-	/* Last: whoever waits for the lock finds the names gone. */
+	/* Last: the next holder of the lock finds the names gone. */
 	if (listener->lock_fd >= 0)
 		close(listener->lock_fd);
 	listener->fd = listener->lock_fd = -1;

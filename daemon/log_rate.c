@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * A bucket holds time: full at interval_ns, an entry costs interval_ns / burst, and what passes
+ * on the clock flows back in. When the table is full the uid that was silent longest is
+ * forgotten, which gives it a full bucket.
+ */
 #include "daemon/log_rate.h"
 
 static struct log_rate_bucket *bucket_find(struct log_rate *rate, uid_t uid,

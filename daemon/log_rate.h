@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How many entries each uid may cause: a token bucket for each, in a table of fixed size.
- *
- * The journal's own limit counts the whole service, so that one client could silence all
- * others; this one counts before that. Pure, given the time; its owner is log.c.
- *
- * A bucket holds time: full at interval_ns, an entry costs interval_ns / burst, and what
- * passes on the clock flows back in. When the table is full the uid that was silent
- * longest is forgotten, which gives it a full bucket.
+ * How many entries each uid may cause: a token bucket for each, in a table of fixed size, so that
+ * one client cannot silence the others. Pure, given the time; its owner is log.c.
  */
 #ifndef KVD_DAEMON_LOG_RATE_H
 #define KVD_DAEMON_LOG_RATE_H

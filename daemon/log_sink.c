@@ -51,8 +51,8 @@ static void stderr_look(void)
 			     : -1;
 }
 
-/* Room for PIPE_BUF bytes is what POLLOUT means of a pipe: a write of no more does not wait,
- * unless another writer takes the room first. */
+/* Where the description is shared. Room for PIPE_BUF bytes is what POLLOUT means of a pipe: a
+ * write of no more does not wait, unless another writer takes the room first. */
 static bool stderr_has_room(void)
 {
 	struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -63,14 +63,16 @@ static bool stderr_has_room(void)
 static ssize_t stderr_write(const struct iovec *parts, int n)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)n};
+	int fd = err.own_fd >= 0 ? err.own_fd : STDERR_FILENO;
 	ssize_t done;
 
 	do
 		if (err.type == S_IFSOCK)
-			done = sendmsg(STDERR_FILENO, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+			done = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		else if (n == 1)
+			done = write(fd, parts->iov_base, parts->iov_len);
 		else
-			done = writev(err.own_fd >= 0 ? err.own_fd : STDERR_FILENO, parts,
-				      n);
+			done = writev(fd, parts, n);
 	while (done < 0 && errno == EINTR);
 	return done < 0 ? -errno : done;
 }
@@ -111,7 +113,8 @@ bool log_sink_has_journal(void)
 }
 
 /* sd_journal_sendv() does the same and waits while the journal's queue is full. Entries here
- * are far below what a datagram holds, and have no newline. */
+ * are far below what a datagram holds, and have no newline.
+ * Source: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/ */
 int log_sink_journal(const struct iovec *fields, int n)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX, .sun_path = JOURNAL_SOCKET};

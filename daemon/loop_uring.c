@@ -6,7 +6,8 @@
  * list), so a watch that is added and removed between two waits never reaches the kernel,
  * and all requests of an iteration go in with the system call that sleeps. A watch is
  * armed again after its callback, and POLL_ADD looks at the state when it is issued: that
- * makes it level triggered.
+ * makes it level triggered. The open file behind a closed descriptor stays referenced until the
+ * loop next submits, before it next sleeps. Spinning costs no system call.
  */
 #include "daemon/loop_backend.h"
 
@@ -143,6 +144,7 @@ fail:
 	return r;
 }
 
+/* A non-blocking one would complete with -EAGAIN at once, for ever. */
 static int uring_prepare_accept(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The program: arguments, configuration, then the daemon until it is told to stop.
+ * The program: arguments, configuration, then the daemon until it is asked to stop.
  *
  * Exit status: 0 stopped as asked; 1 could not start or failed; 2 wrong usage; 78
  * (EX_CONFIG) mistakes in the configuration, where another try is in vain.
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
 	log_open(LOG_TARGET_AUTO, LOG_INFO);
 
 	args.options = calloc((size_t)argc, sizeof(*args.options));
-	/* config_deinit() is right after either outcome. */
+	/* config_deinit() is safe after failure. */
 	r = config_init(&config);
 	if (!args.options || r < 0) {
 		log_error("out of memory");

@@ -98,6 +98,7 @@ int notify_flush(bool alive)
 	return r;
 }
 
+/* Newlines become spaces, so that a status cannot smuggle in a second field. */
 static void set_status(const char *format, va_list args)
 {
 	(void)vsnprintf(owed.status, sizeof(owed.status), format, args);
@@ -133,6 +134,8 @@ int notify_watchdog(void)
 	return notify_flush(true);
 }
 
+/* With MONOTONIC_USEC= and READY=1 behind it Type=notify and Type=notify-reload both understand
+ * it. Without it a reload is less exact, and without STOPPING=1 a stop is silent. */
 int notify_reloading(void)
 {
 	char text[64];

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The acts. A system call gets arguments that the kernel itself refuses with another
- * error than EPERM, so that nothing happens where it is permitted and the two can be told
- * apart. See sandbox.h.
+ * A setting that systemd accepts is not always enforced: a container may lack the means, a
+ * drop-in may loosen it, and a system call may lead past a filter. So each row of the table is
+ * an act without effect that has to be refused, tried in a short-lived child process, so that a
+ * filter that kills is a refusal too. A system call gets arguments that the kernel itself
+ * refuses with another error than EPERM: nothing happens where it is permitted, and the two can
+ * be told apart.
  */
 #include "daemon/sandbox.h"
 

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether the sandbox of kvd.service holds: what the unit forbids is tried, not read.
- *
- * A setting that systemd accepts is not always enforced: a container may lack the means,
- * a drop-in may loosen it, and a system call may lead past a filter. So each row of the
- * table in sandbox.c is an act without effect that has to be refused. The acts run in
- * short-lived child processes, so a filter that kills is a refusal too. Main thread only,
- * before there are other threads; relies on nothing but libc, logs nothing.
- *
- * It does not say that the sandbox is tight, only that none of these holes is open.
+ * Whether the sandbox of kvd.service holds: what it forbids is tried, not read. It does not say
+ * that the sandbox is tight, only that none of these holes is open. Main thread, before there are
+ * others, since it forks. Logs nothing.
  */
 #ifndef KVD_DAEMON_SANDBOX_H
 #define KVD_DAEMON_SANDBOX_H
@@ -45,13 +39,8 @@ struct sandbox_row {
 /* What $KVD_SANDBOX asks for: unset or empty is NONE, "gpu" is GPU, all else FULL. */
 enum sandbox_level sandbox_expected(void);
 
-/**
- * sandbox_probe() - try everything
- * @rows: [SANDBOX_MAX_ROWS] filled
- * @ret_n_permitted: how many acts were permitted
- *
- * Return: number of rows; -errno when no child process could be made.
- */
+/* Try everything. @rows: [SANDBOX_MAX_ROWS]. Return: number of rows; -errno when no child
+ * process could be made. */
 int sandbox_probe(enum sandbox_level level, struct sandbox_row *rows,
 		  unsigned int *ret_n_permitted);
 
