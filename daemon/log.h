@@ -82,6 +82,17 @@ void log_write(int level, const struct log_fields *fields, const char *file, int
 #define log_info(...)    log_event(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...)   log_event(LOG_DEBUG, NULL, __VA_ARGS__)
 
+/*
+ * Where a negative code is born, in the debug log: further up nobody can tell. For daemon/
+ * itself, engine/ and serve/; the libraries below do not log. Gives @code.
+ */
+#define error_origin(code)                                                               \
+	({                                                                               \
+		int code_ = (code);                                                      \
+		log_debug("%s:%d: error %d", __func__, __LINE__, code_);                 \
+		code_;                                                                   \
+	})
+
 /* As log_event() with an error code (either sign): "message: No such file or directory".
  * */
 #define log_errno(level, code, ...)                                                      \

@@ -14,6 +14,7 @@
 #include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
+#include "daemon/log.h"
 #include "daemon/escape.h"
 
 /* Groups of a peer that are looked at; the kernel knows no more of one process. */
@@ -301,7 +302,7 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		return -EADDRNOTAVAIL;
 	user = users_get(users, uid);
 	if (!user)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	*ret_user = user;
 	if (!admin && user->max_connections &&
 	    user->n_connections >= user->max_connections)
@@ -311,7 +312,7 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		gids = malloc((MAX_GROUPS + 1) * sizeof(*gids));
 		if (!gids) {
 			user_put(users, user);
-			return -ENOMEM;
+			return error_origin(-ENOMEM);
 		}
 		set_domain(users, user, gids, peer_groups(users, fd, gid, gids));
 		free(gids);

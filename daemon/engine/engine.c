@@ -158,39 +158,32 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 	engine_step(&engine->kick);
 }
 
-/* The answer to what sched_add() or sched_fork() returned. */
-static int32_t engine_refused(struct engine *engine, int r,
+/* What a condition of sched_add() and sched_fork() is to a client. */
+static const kvd_res refusals[] = {
+	[SCHED_PROMPT_TOO_LONG] = KVD_E_CONTEXT, [SCHED_CANNOT_EVER_FIT] = KVD_E_POOL,
+	[SCHED_QUEUE_FULL] = KVD_E_BUSY,         [SCHED_QUOTA_BLOCKS] = KVD_E_QUOTA,
+	[SCHED_QUOTA_WAITING] = KVD_E_QUOTA,     [SCHED_INVALID] = KVD_E_TOKEN,
+	[SCHED_NO_PARENT] = -ENOENT,
+};
+
+/* The detail is the limit, but for two conditions: clients count in tokens. */
+static kvd_res engine_refused(struct engine *engine, int r,
 			      const struct sched_refusal *refusal, uint64_t *ret_detail)
 {
-	switch (r) {
-	case 0:
+	if (!r)
 		engine_kick(engine);
-		return 0;
-	case SCHED_PROMPT_TOO_LONG:
-		*ret_detail = engine->info.context_length;
-		return KVD_E_CONTEXT;
-	case SCHED_CANNOT_EVER_FIT:
-		*ret_detail = refusal->limit * engine->info.block_tokens;
-		return KVD_E_POOL;
-	case SCHED_QUEUE_FULL:
-		*ret_detail = refusal->limit;
-		return KVD_E_BUSY;
-	case SCHED_QUOTA_BLOCKS:
-	case SCHED_QUOTA_WAITING:
-		*ret_detail = refusal->limit;
-		return KVD_E_QUOTA;
-	case SCHED_INVALID:
-		*ret_detail = refusal->wanted;
-		return KVD_E_TOKEN;
-	case SCHED_NO_PARENT:
-		*ret_detail = refusal->limit;
-		return -ENOENT;
-	default:
+	if (r <= 0)
 		return r;
-	}
+	assert((size_t)r < KVD_ARRAY_LEN(refusals) && refusals[r]);
+	*ret_detail = refusal->limit;
+	if (r == SCHED_CANNOT_EVER_FIT)
+		*ret_detail *= engine->info.block_tokens;
+	else if (r == SCHED_INVALID)
+		*ret_detail = refusal->wanted;
+	return refusals[r];
 }
 
-int32_t engine_add(struct engine *engine, const struct request_desc *desc,
+kvd_res engine_add(struct engine *engine, const struct request_desc *desc,
 		   uint32_t *ret_seq_id, uint64_t *ret_detail)
 {
 	struct sched_refusal refusal = {0};
@@ -202,7 +195,7 @@ int32_t engine_add(struct engine *engine, const struct request_desc *desc,
 	return engine_refused(engine, r, &refusal, ret_detail);
 }
 
-int32_t engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
+kvd_res engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
 		    const struct request_desc *desc, uint32_t *ret_seq_id,
 		    uint64_t *ret_detail)
 {

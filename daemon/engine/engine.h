@@ -30,6 +30,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/model/text.h"
+#include "daemon/res.h"
 #include "daemon/sched/plan.h"
 #include "daemon/sched/sched.h"
 
@@ -116,11 +117,11 @@ void engine_deinit(struct engine *engine);
  * Return: 0, or the res of the final CQE with @ret_detail: KVD_E_CONTEXT, KVD_E_POOL,
  * KVD_E_BUSY, -EINVAL, -ENOMEM.
  */
-int32_t engine_add(struct engine *engine, const struct request_desc *desc,
+kvd_res engine_add(struct engine *engine, const struct request_desc *desc,
 		   uint32_t *ret_seq_id, uint64_t *ret_detail);
 
 /* As engine_add(), for a branch of @parent, which runs, at its first @n_tokens tokens. */
-int32_t engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
+kvd_res engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
 		    const struct request_desc *desc, uint32_t *ret_seq_id,
 		    uint64_t *ret_detail);
 

@@ -24,6 +24,7 @@
 #include "daemon/engine/worker.h"
 #include "daemon/loop.h"
 #include "daemon/model/tokenizer.h"
+#include "daemon/res.h"
 
 struct model_text;
 struct ring_daemon;
@@ -44,7 +45,7 @@ struct encoder_wait {
 struct encoder_result {
 	struct token_list list;
 	uint64_t detail;
-	int32_t res;
+	kvd_res res;
 };
 
 /* @result: the list may be taken out of it; what is left goes afterwards. */

@@ -14,7 +14,7 @@
 #include "ipc/sqe.h"
 #include "ipc/utf8.h"
 
-static int32_t input_ids(const struct model_text *model, const void *data, uint32_t len,
+static kvd_res input_ids(const struct model_text *model, const void *data, uint32_t len,
 			 struct token_list *list, uint64_t *ret_detail)
 {
 	uint32_t n = len / 4;
@@ -35,7 +35,7 @@ static int32_t input_ids(const struct model_text *model, const void *data, uint3
 	return 0;
 }
 
-static int32_t input_text(const struct model_text *model, const char *text, uint32_t len,
+static kvd_res input_text(const struct model_text *model, const char *text, uint32_t len,
 			  uint8_t flags, struct token_list *list, uint64_t *ret_detail)
 {
 	unsigned how = 0;
@@ -57,7 +57,7 @@ static int32_t input_text(const struct model_text *model, const char *text, uint
 	return r > 0 ? KVD_E_TOKENIZER : r;
 }
 
-static int32_t chat_result(int r)
+static kvd_res chat_result(int r)
 {
 	switch (r) {
 	case CHAT_NO_TEMPLATE:
@@ -74,7 +74,7 @@ static int32_t chat_result(int r)
 	}
 }
 
-static int32_t encode_chat(const struct chat_template *chat,
+static kvd_res encode_chat(const struct chat_template *chat,
 			   const struct chat_message *messages, size_t n,
 			   struct token_list *list, uint64_t *ret_detail)
 {
@@ -86,13 +86,13 @@ static int32_t encode_chat(const struct chat_template *chat,
 	return chat_result(r);
 }
 
-static int32_t input_chat(const struct model_text *model, const void *data, uint32_t len,
+static kvd_res input_chat(const struct model_text *model, const void *data, uint32_t len,
 			  struct token_list *list, uint64_t *ret_detail)
 {
 	struct chat_message *messages;
 	struct sqe_span role, content;
 	size_t n = 0, pos = 0;
-	int32_t r;
+	kvd_res r;
 
 	if (!model->chat)
 		return KVD_E_TEMPLATE;
@@ -126,7 +126,7 @@ static int32_t input_chat(const struct model_text *model, const void *data, uint
 	return r;
 }
 
-int32_t input_tokens(const struct model_text *model, uint16_t kind, const void *data,
+kvd_res input_tokens(const struct model_text *model, uint16_t kind, const void *data,
 		     uint32_t len, uint8_t flags, struct token_list *list,
 		     uint64_t *ret_detail)
 {

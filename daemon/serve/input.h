@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "daemon/model/tokenizer.h"
+#include "daemon/res.h"
 
 struct model_text;
 
@@ -34,7 +35,7 @@ struct model_text;
  * Return: 0, or the res of the final CQE: -EINVAL, -E2BIG (text over INPUT_MAX_TEXT),
  * -ENOMEM, KVD_E_TOKEN, KVD_E_TEXT, KVD_E_TOKENIZER, KVD_E_TEMPLATE.
  */
-int32_t input_tokens(const struct model_text *model, uint16_t kind, const void *data,
+kvd_res input_tokens(const struct model_text *model, uint16_t kind, const void *data,
 		     uint32_t len, uint8_t flags, struct token_list *list,
 		     uint64_t *ret_detail);
 

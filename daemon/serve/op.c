@@ -128,7 +128,7 @@ struct op *op_free(struct op *op)
 }
 
 /* For the client's statistics, and for those who watch. */
-static void op_report(const struct op *op, int32_t res, const struct kvd_cqe_usage *u)
+static void op_report(const struct op *op, kvd_res res, const struct kvd_cqe_usage *u)
 {
 	struct session *session = op->ring->session;
 
@@ -151,7 +151,7 @@ static void op_report(const struct op *op, int32_t res, const struct kvd_cqe_usa
 			       });
 }
 
-void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
+void op_end(struct op *op, kvd_res res, const struct kvd_cqe_usage *usage,
 	    uint64_t now_ns)
 {
 	struct kvd_cqe_usage *u = &op->final.u.usage;

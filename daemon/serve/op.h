@@ -31,6 +31,8 @@
 
 #include <kvd/abi.h>
 
+#include "daemon/res.h"
+
 struct encoder_result;
 struct engine;
 struct session_ring;
@@ -95,7 +97,7 @@ struct op_score *op_score(struct op *op);
  * @res:   of the final CQE
  * @usage: its payload; the times are filled in here
  */
-void op_end(struct op *op, int32_t res, const struct kvd_cqe_usage *usage,
+void op_end(struct op *op, kvd_res res, const struct kvd_cqe_usage *usage,
 	    uint64_t now_ns);
 
 /**

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/model/tokenizer.h"
 #include "daemon/serve/op_generate.h"
 #include "daemon/serve/session.h"
@@ -68,19 +69,19 @@ static void on_scored(struct op_score *score, const struct sched_event *event,
 }
 
 /* SCORE is complete: put it where the client wants it. Return: the res. */
-static int32_t deliver_scores(const struct op_score *score)
+static kvd_res deliver_scores(const struct op_score *score)
 {
 	size_t bytes = (size_t)score->n_tokens * 8;
 	void *out = ring_daemon_out(&score->op.ring->ring, score->op.out_off, bytes);
 
 	if (!out)
-		return -EFAULT;
+		return error_origin(-EFAULT);
 	memcpy(out, score->scores, bytes);
 	return (int32_t)score->n_tokens;
 }
 
 /* An answer's own end, before anything that the scheduler says. */
-static bool ended_by_itself(const struct op_generate *g, int32_t *ret_res,
+static bool ended_by_itself(const struct op_generate *g, kvd_res *ret_res,
 			    uint32_t *ret_finish)
 {
 	if (g->refused) {
@@ -102,7 +103,7 @@ static bool ended_by_itself(const struct op_generate *g, int32_t *ret_res,
 	return false;
 }
 
-static int32_t error_res(int status)
+static kvd_res error_res(int status)
 {
 	switch (status) {
 	case -ENOSPC:
@@ -117,11 +118,11 @@ static int32_t error_res(int status)
 }
 
 /* Return: the res of the final CQE. */
-static int32_t settle(struct op *op, const struct sched_event *event,
+static kvd_res settle(struct op *op, const struct sched_event *event,
 		      uint32_t *ret_finish)
 {
 	const struct op_generate *g = op_generate(op);
-	int32_t res = (int32_t)event->n_generated;
+	kvd_res res = (int32_t)event->n_generated;
 
 	if (g && ended_by_itself(g, &res, ret_finish))
 		return res;
@@ -161,7 +162,7 @@ static void on_finished(struct sessions *sessions, struct op *op,
 		.generated_tokens = event->n_generated,
 	};
 	struct session *session;
-	int32_t res;
+	kvd_res res;
 
 	op->seq_id = 0;
 	if (!op->ring) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
 #include "ipc/base.h"
@@ -24,7 +25,7 @@ int op_generate_join(struct op_generate *g, struct op_generate *first, uint8_t i
 	if (!first->group) {
 		first->group = calloc(1, sizeof(*first->group));
 		if (!first->group)
-			return -ENOMEM;
+			return error_origin(-ENOMEM);
 		*first->group = (struct op_group){.n_open = 1, .refs = 1};
 	}
 	g->want_logprobs = first->want_logprobs;
@@ -36,7 +37,7 @@ int op_generate_join(struct op_generate *g, struct op_generate *first, uint8_t i
 	return 0;
 }
 
-int32_t op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
+kvd_res op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
 			      uint32_t max_tokens, uint64_t *ret_detail)
 {
 	uint32_t context = g->op.engine->info.context_length;
@@ -56,7 +57,7 @@ int32_t op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
 	g->kept = calloc(cap, sizeof(*g->kept));
 	if (!g->kept) {
 		user_charge_deinit(&g->charge);
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	}
 	g->cap_kept = cap;
 	return 0;

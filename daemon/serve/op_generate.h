@@ -14,6 +14,7 @@
 
 #include <kvd/abi.h>
 
+#include "daemon/res.h"
 #include "daemon/serve/emit.h"
 #include "daemon/serve/op.h"
 #include "daemon/user.h"
@@ -53,7 +54,7 @@ struct op_generate {
 	bool stopping;
 	bool keep;
 	uint8_t index;
-	int32_t refused;
+	kvd_res refused;
 	struct op_group *group;
 	uint64_t salt;
 	uint64_t first_ns;
@@ -81,7 +82,7 @@ int op_generate_join(struct op_generate *g, struct op_generate *first, uint8_t i
  *
  * Return: 0, -ENOMEM, or KVD_E_QUOTA with the limit in @ret_detail.
  */
-int32_t op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
+kvd_res op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
 			      uint32_t max_tokens, uint64_t *ret_detail);
 
 /* Notes tokens for FORK, as far as there is room. */

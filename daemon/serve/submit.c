@@ -17,10 +17,10 @@
 #include "ipc/sqe.h"
 
 /* See submit_ops.h. */
-typedef int32_t (*submit_fn)(struct op *op, const struct kvd_sqe *sqe,
+typedef kvd_res (*submit_fn)(struct op *op, const struct kvd_sqe *sqe,
 			     uint64_t *ret_detail);
 
-static int32_t submit_cancel(struct op *op, const struct kvd_sqe *sqe,
+static kvd_res submit_cancel(struct op *op, const struct kvd_sqe *sqe,
 			     uint64_t *ret_detail)
 {
 	int32_t n = session_ring_forget_kept(op->ring, sqe->arg);
@@ -48,7 +48,7 @@ static const submit_fn submit_ops[] = {
 
 /* Answer on the spot, without an operation. */
 static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
-			   int32_t res, uint64_t detail)
+			   kvd_res res, uint64_t detail)
 {
 	struct kvd_cqe cqe = {.user_data = sqe->user_data, .res = res};
 
@@ -62,7 +62,7 @@ static void answer_at_once(struct session_ring *ring, const struct kvd_sqe *sqe,
 }
 
 /* An operation that is refused ends by that. */
-static void submit_refuse(struct op *op, int32_t r, uint64_t detail)
+static void submit_refuse(struct op *op, kvd_res r, uint64_t detail)
 {
 	struct kvd_cqe_usage usage = {
 		.detail = detail,
@@ -79,7 +79,7 @@ static void submit_refuse(struct op *op, int32_t r, uint64_t detail)
 static void submit_op(struct op *op, const struct kvd_sqe *sqe)
 {
 	uint64_t detail = 0;
-	int32_t r = KVD_E_MODEL_NONE;
+	kvd_res r = KVD_E_MODEL_NONE;
 
 	if (op->engine->model || sqe->opcode == KVD_OP_CANCEL)
 		r = submit_ops[sqe->opcode](op, sqe, &detail);
@@ -95,7 +95,7 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	uint32_t limit = sessions->config->daemon.max_inflight_per_client;
 	struct kvd_sqe own = *sqe;
 	struct op *op;
-	int32_t r;
+	kvd_res r;
 
 	r = sqe_check(sqe, ring->ring.geometry.in_bytes, ring->ring.geometry.out_bytes);
 	if (r || sqe->opcode == KVD_OP_NOP) {

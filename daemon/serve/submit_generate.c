@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/op_generate.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
@@ -23,7 +24,7 @@ struct generate_input {
 	struct token_list list;
 };
 
-static int32_t check_n(const struct op *op, uint32_t n, uint64_t *ret_detail)
+static kvd_res check_n(const struct op *op, uint32_t n, uint64_t *ret_detail)
 {
 	const struct session *session = op->ring->session;
 	uint32_t limit = session->sessions->config->daemon.max_inflight_per_client;
@@ -39,10 +40,10 @@ static int32_t check_n(const struct op *op, uint32_t n, uint64_t *ret_detail)
 }
 
 /* Return: 0 or the res; generate_input_deinit() is safe after failure. */
-static int32_t generate_input_init(struct generate_input *in, struct op *op,
+static kvd_res generate_input_init(struct generate_input *in, struct op *op,
 				   const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
-	int32_t r;
+	kvd_res r;
 
 	*in = (struct generate_input){.copy = NULL};
 	r = submit_read_params(op_generate(op), sqe, &in->copy, &in->params, in->stops);
@@ -82,11 +83,11 @@ static void describe_generate(const struct kvd_gen_params *params, uint32_t inde
 }
 
 /* One more sequence of the request of @first. Return: 0 or the res that ends it. */
-static int32_t submit_sibling(struct op_generate *g, struct op_generate *first,
+static kvd_res submit_sibling(struct op_generate *g, struct op_generate *first,
 			      const struct generate_input *in, struct request_desc *desc,
 			      uint8_t index, uint64_t *ret_detail)
 {
-	int32_t r;
+	kvd_res r;
 
 	r = op_generate_join(g, first, index);
 	if (r)
@@ -103,7 +104,7 @@ static int32_t submit_sibling(struct op_generate *g, struct op_generate *first,
  * The other sequences of a request with n > 1; each ends by itself, also by an error.
  * Return: 0, or -ENOMEM where there is none that could say so.
  */
-static int32_t submit_siblings(struct op_generate *first, const struct kvd_sqe *sqe,
+static kvd_res submit_siblings(struct op_generate *first, const struct kvd_sqe *sqe,
 			       const struct generate_input *in, struct request_desc *desc)
 {
 	struct op *op = &first->op;
@@ -114,10 +115,10 @@ static int32_t submit_siblings(struct op_generate *first, const struct kvd_sqe *
 			.prompt_tokens = op->n_asked,
 			.finish_reason = KVD_FINISH_ERROR,
 		};
-		int32_t r;
+		kvd_res r;
 
 		if (!other)
-			return -ENOMEM;
+			return error_origin(-ENOMEM);
 		r = submit_sibling(op_generate(other), first, in, desc, (uint8_t)i,
 				   &usage.detail);
 		if (!r)
@@ -133,12 +134,12 @@ static int32_t submit_siblings(struct op_generate *first, const struct kvd_sqe *
 	return 0;
 }
 
-static int32_t start_generate(struct op_generate *g, const struct kvd_sqe *sqe,
+static kvd_res start_generate(struct op_generate *g, const struct kvd_sqe *sqe,
 			      const struct generate_input *in, uint64_t *ret_detail)
 {
 	struct submit_request request;
 	struct op *op = &g->op;
-	int32_t r;
+	kvd_res r;
 
 	r = op_generate_keep_room(g, (uint32_t)in->list.n, in->params.max_tokens,
 				  ret_detail);
@@ -158,10 +159,10 @@ static int32_t start_generate(struct op_generate *g, const struct kvd_sqe *sqe,
 	return 0;
 }
 
-int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_generate(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	struct generate_input in;
-	int32_t r;
+	kvd_res r;
 
 	r = generate_input_init(&in, op, sqe, ret_detail);
 	if (!r)
@@ -181,12 +182,12 @@ static struct op_generate *find_running(const struct op *self, uint64_t user_dat
 }
 
 /* Branch what runs. Return: 0 or the res. */
-static int32_t fork_running(struct op_generate *g, const struct op_generate *parent,
+static kvd_res fork_running(struct op_generate *g, const struct op_generate *parent,
 			    uint32_t at, struct request_desc *desc, uint64_t *ret_detail)
 {
 	struct op *op = &g->op;
 	const struct request *request = engine_sequence(op->engine, parent->op.seq_id);
-	int32_t r;
+	kvd_res r;
 
 	if (!request || at > request->n_tokens) {
 		*ret_detail = request ? request->n_tokens : 0;
@@ -205,13 +206,13 @@ static int32_t fork_running(struct op_generate *g, const struct op_generate *par
 }
 
 /* Branch what has ended: the tokens are here, the blocks in the index. */
-static int32_t fork_kept(struct op_generate *g, const struct session_kept *kept,
+static kvd_res fork_kept(struct op_generate *g, const struct session_kept *kept,
 			 uint32_t at, struct request_desc *desc, uint64_t *ret_detail)
 {
 	uint32_t n = at ? at : kept->n_tokens, total;
 	struct op *op = &g->op;
 	int32_t *tokens;
-	int32_t r;
+	kvd_res r;
 
 	if (at > kept->n_tokens) {
 		*ret_detail = kept->n_tokens;
@@ -221,7 +222,7 @@ static int32_t fork_kept(struct op_generate *g, const struct session_kept *kept,
 		return -EINVAL;
 	tokens = calloc(total, sizeof(*tokens));
 	if (!tokens)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	memcpy(tokens, kept->tokens, n * sizeof(*tokens));
 	if (desc->n_tokens)
 		memcpy(tokens + n, desc->tokens, desc->n_tokens * sizeof(*tokens));
@@ -237,7 +238,7 @@ static int32_t fork_kept(struct op_generate *g, const struct session_kept *kept,
 	return r;
 }
 
-static int32_t start_fork(struct op_generate *g, const struct kvd_sqe *sqe,
+static kvd_res start_fork(struct op_generate *g, const struct kvd_sqe *sqe,
 			  const struct generate_input *in, uint64_t *ret_detail)
 {
 	struct op *op = &g->op;
@@ -257,10 +258,10 @@ static int32_t start_fork(struct op_generate *g, const struct kvd_sqe *sqe,
 	return fork_kept(g, kept, in->params.fork_at, &request.desc, ret_detail);
 }
 
-int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	struct generate_input in;
-	int32_t r;
+	kvd_res r;
 
 	r = generate_input_init(&in, op, sqe, ret_detail);
 	if (!r)

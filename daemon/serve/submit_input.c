@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/input.h"
 #include "daemon/serve/op_generate.h"
@@ -14,7 +15,7 @@
 #include "ipc/base.h"
 
 /* A private copy of arena bytes. Return: 0 with *ret_copy NULL for no bytes; -errno. */
-static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
+static kvd_res copy_in(const struct session_ring *ring, uint64_t off, uint32_t len,
 		       void **ret_copy)
 {
 	const void *shared;
@@ -24,16 +25,16 @@ static int32_t copy_in(const struct session_ring *ring, uint64_t off, uint32_t l
 		return 0;
 	shared = ring_daemon_in(&ring->ring, off, len);
 	if (!shared)
-		return -EFAULT;
+		return error_origin(-EFAULT);
 	*ret_copy = malloc(len);
 	if (!*ret_copy)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	memcpy(*ret_copy, shared, len);
 	return 0;
 }
 
 /* Before a byte is copied: an arena may hold far more than any operation takes. */
-static int32_t check_length(struct op *op, const struct kvd_sqe *sqe,
+static kvd_res check_length(struct op *op, const struct kvd_sqe *sqe,
 			    uint64_t *ret_detail)
 {
 	bool tokens = sqe->input == KVD_INPUT_TOKENS;
@@ -49,12 +50,12 @@ static int32_t check_length(struct op *op, const struct kvd_sqe *sqe,
 	return tokens && sqe->opcode != KVD_OP_DETOKENIZE ? KVD_E_CONTEXT : -E2BIG;
 }
 
-int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
+kvd_res submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 			   struct token_list *list, uint64_t *ret_detail)
 {
 	struct encoder_result *encoded = op->encoded;
 	void *copy;
-	int32_t r;
+	kvd_res r;
 
 	if (encoded) {
 		op->encoded = NULL;
@@ -81,11 +82,11 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 /* Bytes of parameters, those of a later ABI too, with all stop strings. */
 #define PARAMS_MAX (4096 + KVD_MAX_STOP * (4 + KVD_MAX_STOP_LEN))
 
-int32_t submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
+kvd_res submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
 			   void **ret_copy, struct kvd_gen_params *ret_params,
 			   struct sqe_span *ret_stops)
 {
-	int32_t r;
+	kvd_res r;
 
 	*ret_copy = NULL;
 	if (sqe->params_len > PARAMS_MAX)

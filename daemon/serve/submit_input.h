@@ -15,6 +15,7 @@
 #include <kvd/abi.h>
 
 #include "daemon/model/tokenizer.h"
+#include "daemon/res.h"
 #include "ipc/sqe.h"
 
 struct op;
@@ -29,7 +30,7 @@ struct op_generate;
  * Return: 0 or the res of the final CQE with @ret_detail, as input_tokens();
  * KVD_E_CONTEXT and -E2BIG by the length alone.
  */
-int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
+kvd_res submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
 			   struct token_list *list, uint64_t *ret_detail);
 
 /**
@@ -38,7 +39,7 @@ int32_t submit_read_tokens(struct op *op, const struct kvd_sqe *sqe,
  *
  * Return: 0 or the res of the final CQE.
  */
-int32_t submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
+kvd_res submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
 			   void **ret_copy, struct kvd_gen_params *ret_params,
 			   struct sqe_span *ret_stops);
 

@@ -12,14 +12,16 @@
 
 #include <stdint.h>
 
+#include "daemon/res.h"
+
 struct kvd_sqe;
 struct op;
 
-int32_t submit_generate(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
-int32_t submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
-int32_t submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
-int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
-int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
-int32_t submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_generate(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_fork(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
+kvd_res submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail);
 
 #endif

@@ -7,13 +7,14 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/op.h"
 #include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit_input.h"
 #include "daemon/serve/submit_request.h"
 
 /* What SCORE's arg asks for. Return: 0, -EINVAL. */
-static int32_t describe_dist(const struct op *op, const struct kvd_sqe *sqe,
+static kvd_res describe_dist(const struct op *op, const struct kvd_sqe *sqe,
 			     struct request_desc *desc)
 {
 	uint32_t n_vocab = op->engine->info.n_vocab;
@@ -31,7 +32,7 @@ static int32_t describe_dist(const struct op *op, const struct kvd_sqe *sqe,
 }
 
 /* Return: 0; -ENOBUFS with the bytes that it takes; -EFAULT: outside of the arena. */
-static int32_t check_output(const struct op *op, const struct request_desc *desc,
+static kvd_res check_output(const struct op *op, const struct request_desc *desc,
 			    uint64_t *ret_detail)
 {
 	uint64_t need =
@@ -42,15 +43,15 @@ static int32_t check_output(const struct op *op, const struct request_desc *desc
 		*ret_detail = need;
 		return -ENOBUFS;
 	}
-	return ring_daemon_out(&op->ring->ring, op->out_off, op->out_len) ? 0 : -EFAULT;
+	return ring_daemon_out(&op->ring->ring, op->out_off, op->out_len) ? 0 : error_origin(-EFAULT);
 }
 
-static int32_t start_score(struct op_score *score, const struct kvd_sqe *sqe,
+static kvd_res start_score(struct op_score *score, const struct kvd_sqe *sqe,
 			   const struct token_list *list, uint64_t *ret_detail)
 {
 	struct submit_request request;
 	struct op *op = &score->op;
-	int32_t r;
+	kvd_res r;
 
 	if (!list->n)
 		return KVD_E_EMPTY;
@@ -65,16 +66,16 @@ static int32_t start_score(struct op_score *score, const struct kvd_sqe *sqe,
 	score->dist_first = request.desc.dist_first;
 	score->scores = calloc(list->n, 8);
 	if (!score->scores)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	score->n_tokens = (uint32_t)list->n;
 	memcpy(score->scores, list->ids, list->n * sizeof(list->ids[0]));
 	return engine_add(op->engine, &request.desc, &op->seq_id, ret_detail);
 }
 
-int32_t submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_score(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	struct token_list list = {0};
-	int32_t r;
+	kvd_res r;
 
 	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r)

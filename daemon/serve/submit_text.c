@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/op.h"
 #include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit_input.h"
@@ -14,7 +15,7 @@
 #include "ipc/base.h"
 
 /* End with @n units of output, or say how many bytes it takes. */
-static int32_t end_with_output(struct op *op, const void *data, size_t bytes, size_t n,
+static kvd_res end_with_output(struct op *op, const void *data, size_t bytes, size_t n,
 			       uint64_t *ret_detail)
 {
 	void *out = NULL;
@@ -28,17 +29,17 @@ static int32_t end_with_output(struct op *op, const void *data, size_t bytes, si
 	if (bytes) {
 		out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
 		if (!out)
-			return -EFAULT;
+			return error_origin(-EFAULT);
 		memcpy(out, data, bytes);
 	}
 	op_end(op, (int32_t)n, NULL, op->taken_ns);
 	return 0;
 }
 
-int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	struct token_list list = {0};
-	int32_t r;
+	kvd_res r;
 
 	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r)
@@ -48,14 +49,14 @@ int32_t submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_
 	return r;
 }
 
-int32_t submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	struct kvd_cqe_usage usage = {0};
 	struct token_list list = {0};
 	struct submit_request request;
 	const struct request_desc *desc = &request.desc;
 	struct cache_query query;
-	int32_t r;
+	kvd_res r;
 
 	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r) {
@@ -80,13 +81,13 @@ int32_t submit_lookup(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_de
 	return r;
 }
 
-int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
+kvd_res submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
 {
 	const struct tokenizer *tokenizer = op->engine->text.tokenizer;
 	struct token_list list = {0};
 	char *text = NULL;
 	size_t len = 0;
-	int32_t r;
+	kvd_res r;
 
 	if (!tokenizer)
 		return KVD_E_TOKENIZER;
@@ -102,10 +103,11 @@ int32_t submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *re
 		list.n = kept;
 	}
 	len = tokenizer_decode(tokenizer, list.ids, list.n, NULL, 0);
-	r = -ENOMEM;
 	text = malloc(len + 1);
-	if (!text)
+	if (!text) {
+		r = error_origin(-ENOMEM);
 		goto out;
+	}
 	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
 	r = end_with_output(op, text, len, len, ret_detail);
 out:

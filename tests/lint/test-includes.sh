@@ -13,7 +13,7 @@ root = sys.argv[1]
 # First match wins. Paths are from the root; "<...>" are installed headers of ours. The
 # system's headers are free but for those in BARRED.
 SHELL = ["daemon/config.h", "daemon/fdstore.h", "daemon/host_limits.h", "daemon/listener.h",
-         "daemon/log.h", "daemon/loop.h", "daemon/msgid.h"]
+         "daemon/log.h", "daemon/loop.h", "daemon/msgid.h", "daemon/res.h"]
 # What kernels/ is to the daemon; the folders below it are nobody else's business.
 KERNELS = ["kernels/" + name for name in (
     "backend.h", "batch.h", "clock.h", "comm.h", "cpu_backend.h", "cpu_features.h", "format.h",

@@ -6,6 +6,7 @@ import bisect
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -272,6 +273,47 @@ def test_mistakes_in_domains():
             assert word in d.log(), f"{text!r}: {d.log()}"
         finally:
             d.close()
+
+
+class Hidden(Daemon):
+    """In a user namespace that maps root only, as a rootless container is."""
+
+    def command(self):
+        return ["unshare", "-U", "-r", *super().command()]
+
+
+def test_users_without_a_number_are_turned_away():
+    """There the kernel gives all others one uid; they would share cache, limits and rights."""
+    if os.getuid() != 0:
+        raise Skip("needs root, to become two other users")
+    if subprocess.run(["unshare", "-U", "-r", "true"], capture_output=True).returncode:
+        raise Skip("user namespaces are not permitted here")
+    prompt = prose(100, 8)
+    with Hidden({"cache.kv_cache_memory": "64M"}) as d:
+        os.chmod(d.socket, 0o666)
+        assert "does not map all uids" in d.log(), d.log()
+        for who in (ALICE, BOB):
+            done = d.kvctl("generate", "--raw", prompt, status=None, **who)
+            assert done.returncode not in (OK, None), "a user without a number is served"
+            assert "user namespace" in done.stderr, done.stderr
+        equal(len(d.clients()), 1, "clients, the one that asks")
+        d.generate(prompt)
+
+
+def test_limits_follow_a_reload():
+    """For a user who is connected as well: it could not connect once more before."""
+    with open_daemon() as d:
+        first = d.spawn_generate(prose(20, 1), tokens=2000, temperature=1, **ALICE)
+        until(lambda: any(c["uid"] == 61001 for c in d.clients()), 10, "root sees the client")
+        domain_conf(d, "[quota]\nmax_connections = 1\n")
+        d.process.send_signal(signal.SIGHUP)
+        until(lambda: "configuration reloaded, 1 values changed" in d.log(), 10, "the reload")
+        d.kvctl("generate", "--raw", "x", status=BUSY, **ALICE)
+        domain_conf(d, "[quota]\nmax_connections = 2\n")
+        d.process.send_signal(signal.SIGHUP)
+        until(lambda: d.log().count("1 values changed") == 2, 10, "the reload")
+        d.generate("x", **ALICE)
+        first.kill()
 
 
 if __name__ == "__main__":

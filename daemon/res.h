@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef KVD_DAEMON_RES_H
+#define KVD_DAEMON_RES_H
+
+#include <stdint.h>
+
+/*
+ * What a request comes to, as its client hears it: the res of a CQE, the status of a reply.
+ * 0 or a count is success; negative is -errno or KVD_E_*, also where the mistake is the
+ * client's. A function that returns one never returns the positive conditions of the layers
+ * below: who calls those translates them (engine_refused(), chat_result()).
+ */
+typedef int32_t kvd_res;
+
+#endif
