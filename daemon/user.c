@@ -14,8 +14,8 @@
 #include <kvd/proto_admin.h>
 
 #include "daemon/config.h"
-#include "daemon/log.h"
 #include "daemon/escape.h"
+#include "daemon/log.h"
 
 /* Groups of a peer that are looked at; the kernel knows no more of one process. */
 #define MAX_GROUPS 65536

@@ -160,9 +160,12 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 
 /* What a condition of sched_add() and sched_fork() is to a client. */
 static const kvd_res refusals[] = {
-	[SCHED_PROMPT_TOO_LONG] = KVD_E_CONTEXT, [SCHED_CANNOT_EVER_FIT] = KVD_E_POOL,
-	[SCHED_QUEUE_FULL] = KVD_E_BUSY,         [SCHED_QUOTA_BLOCKS] = KVD_E_QUOTA,
-	[SCHED_QUOTA_WAITING] = KVD_E_QUOTA,     [SCHED_INVALID] = KVD_E_TOKEN,
+	[SCHED_PROMPT_TOO_LONG] = KVD_E_CONTEXT,
+	[SCHED_CANNOT_EVER_FIT] = KVD_E_POOL,
+	[SCHED_QUEUE_FULL] = KVD_E_BUSY,
+	[SCHED_QUOTA_BLOCKS] = KVD_E_QUOTA,
+	[SCHED_QUOTA_WAITING] = KVD_E_QUOTA,
+	[SCHED_INVALID] = KVD_E_TOKEN,
 	[SCHED_NO_PARENT] = -ENOENT,
 };
 

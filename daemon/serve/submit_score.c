@@ -43,7 +43,9 @@ static kvd_res check_output(const struct op *op, const struct request_desc *desc
 		*ret_detail = need;
 		return -ENOBUFS;
 	}
-	return ring_daemon_out(&op->ring->ring, op->out_off, op->out_len) ? 0 : error_origin(-EFAULT);
+	return ring_daemon_out(&op->ring->ring, op->out_off, op->out_len)
+		       ? 0
+		       : error_origin(-EFAULT);
 }
 
 static kvd_res start_score(struct op_score *score, const struct kvd_sqe *sqe,
