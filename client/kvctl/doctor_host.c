@@ -369,6 +369,29 @@ static void check_sandbox(struct doctor *doctor, char *text)
 	}
 }
 
+/* In a user namespace that leaves uids out all those look like one to the daemon. */
+static void check_users(struct doctor *doctor, char *text)
+{
+	unsigned long inside, outside, count;
+	uint64_t n = 0;
+	int used;
+
+	if (!read_text(doctor, text, TEXT_BYTES, "/proc/%d/uid_map", (int)doctor->pid))
+		return;
+	for (const char *at = text;
+	     sscanf(at, "%lu %lu %lu%n", &inside, &outside, &count, &used) == 3;
+	     at += used)
+		n += count;
+	if (n >= UINT32_MAX)
+		return;
+	doctor_add(doctor, "users", DOCTOR_WARN,
+		   "kvd runs in a user namespace with %" PRIu64
+		   " uids and turns away users without one",
+		   n);
+	doctor_fix(doctor, "map the uids of its clients into the container, or run kvd "
+			   "outside of it");
+}
+
 /* The control group that is nearest to its limit. */
 static void check_memory(struct doctor *doctor, char *text)
 {
@@ -423,6 +446,7 @@ void doctor_look_at_host(struct doctor *doctor)
 	if (doctor->pid) {
 		known = look_at_files(doctor, &n_files, &uring);
 		check_sandbox(doctor, text);
+		check_users(doctor, text);
 		check_rlimits(doctor, known, n_files, text);
 		check_memory(doctor, text);
 	} else {

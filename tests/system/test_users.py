@@ -298,6 +298,7 @@ def test_users_without_a_number_are_turned_away():
             assert "user namespace" in done.stderr, done.stderr
         equal(len(d.clients()), 1, "clients, the one that asks")
         d.generate(prompt)
+        assert "uids and turns away" in d.kvctl("doctor").stdout, "doctor says nothing"
 
 
 def test_limits_follow_a_reload():
