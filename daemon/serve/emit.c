@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See emit.h. Stop strings are few and short and the held text is shorter still,
- * so plain comparison at every position is the whole search: a token appends a
- * handful of bytes and only those can complete a match.
+ * See emit.h. Stop strings are few and short and the held text is shorter still, so plain
+ * comparison at every position is the whole search: a token appends a handful of bytes and
+ * only those can complete a match.
+ *
+ * A token may be a lone continuation byte, so that an answer may hold bytes that are no
+ * character; DETOKENIZE gives those as they are.
+ *
+ * Invariant: @data is valid UTF-8, and shorter than the longest stop string once emit_take()
+ * returned 0.
  */
 #include "daemon/serve/emit.h"
 

@@ -14,11 +14,7 @@
  *   text so far:  [ released ............ | held ... | first bytes of a character ]
  *                                           ^ data     ^ partial
  *
- * Bytes that can never become a character (a token may be a lone continuation byte) become
- * U+FFFD. DETOKENIZE gives the bytes themselves.
- *
- * Invariant: @data is valid UTF-8, and shorter than the longest stop string once
- * emit_take() returned 0.
+ * Bytes that can never become a character become U+FFFD.
  *
  * Thread: loop. Knows nothing of rings, requests or models.
  */

@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* See ring_watch.h. */
+/*
+ * See ring_watch.h. A warm ring is polled by the prepare hook of the loop, for as long as its
+ * traffic comes in quick succession and the compute threads leave the CPU free; a cold one is
+ * armed and costs nothing until its doorbell rings:
+ *
+ *       doorbell, or an SQE found while polling
+ *   COLD ------------------------------------> WARM
+ *    ^                                           |  nothing for spin_ns
+ *    +-------------------------------------------+  (ring_daemon_arm())
+ *
+ * All rings with news for their client (CQEs posted, room in the SQ) are collected in a list,
+ * and each is notified once in a turn of the loop, after the next step went to the worker:
+ * waking a client costs more than anything else that is done for it.
+ */
 #include "daemon/serve/ring_watch.h"
 
 #include "daemon/engine/engine.h"

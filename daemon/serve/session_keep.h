@@ -4,7 +4,7 @@
 
 /*
  * Connections in the service manager's FD store: how they get there, and what the client of
- * one that came back is told. Thread: loop.
+ * one that came back hears. Thread: loop.
  */
 
 #include <stdbool.h>

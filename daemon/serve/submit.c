@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* See submit.h. */
+/*
+ * See submit.h. Copy, then validate, then act: the SQE was copied once by the ring, inputs and
+ * parameters are copied once by submit_input.c, and nothing in shared memory is looked at
+ * twice. Whatever is wrong ends in the final CQE of that SQE.
+ */
 #include "daemon/serve/submit.h"
 
 #include <errno.h>

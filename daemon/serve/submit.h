@@ -3,14 +3,8 @@
 #define KVD_DAEMON_SERVE_SUBMIT_H
 
 /*
- * What SQEs mean: for each operation the way from a private
- * copy of the SQE, checked by ipc/sqe.h, to a request of the scheduler or an answer on the spot.
- *
- * Copy, then validate, then act: the SQE was copied once by the ring, inputs and
- * parameters are copied once here, and nothing in shared memory is looked at twice.
- * Whatever is wrong ends in the final CQE of that SQE.
- *
- * Thread: loop.
+ * From a private copy of an SQE to a request of the scheduler, or an answer on the spot. What
+ * each opcode does is in submit_ops.h. Thread: loop.
  */
 
 #include <stdint.h>
