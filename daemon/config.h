@@ -46,6 +46,7 @@ enum config_isa {
 	CONFIG_ISA_AVX512,
 	CONFIG_ISA_AVX512VNNI,
 	CONFIG_ISA_AMX,
+	CONFIG_ISA_DOTPROD,
 };
 
 enum config_huge_pages {

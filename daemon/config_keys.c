@@ -81,6 +81,7 @@ static const struct config_choice isas[] = {
 	{"avx512", CONFIG_ISA_AVX512},
 	{"avx512vnni", CONFIG_ISA_AVX512VNNI},
 	{"amx", CONFIG_ISA_AMX},
+	{"dotprod", CONFIG_ISA_DOTPROD},
 	{NULL},
 };
 

@@ -6,22 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
-static const char *const bundle_names[] = {"c", "avx2", "avx512", "avx512vnni", "amx"};
+static const char *const bundle_names[] = {"c",          "avx2", "avx512",
+					   "avx512vnni", "amx",  "dotprod"};
 enum { N_BUNDLES = sizeof(bundle_names) / sizeof(bundle_names[0]) };
 
-/* A set is only used up to its first gap. */
+/* A set of x86 is only used up to its first gap. */
 static uint32_t ladder(uint32_t set)
 {
-	uint32_t ret = KV_CPU_C;
+	uint32_t ret = KV_CPU_C | (set & KV_CPU_DOTPROD);
 
-	for (int i = 1; i < N_BUNDLES && (set & (1u << i)); i++)
-		ret |= 1u << i;
+	for (uint32_t bit = KV_CPU_AVX2; bit <= KV_CPU_AMX && (set & bit); bit <<= 1)
+		ret |= bit;
 	return ret;
 }
 
@@ -76,6 +80,10 @@ static uint32_t detect(void)
 #else
 static uint32_t detect(void)
 {
+#ifdef __aarch64__
+	if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
+		return KV_CPU_C | KV_CPU_DOTPROD;
+#endif
 	return KV_CPU_C;
 }
 
@@ -92,7 +100,8 @@ int kv_cpu_mask_parse(const char *text)
 
 	for (int i = 0; i < N_BUNDLES; i++)
 		if (strcmp(text, bundle_names[i]) == 0)
-			return (1 << (i + 1)) - 1;
+			return 1 << i == KV_CPU_DOTPROD ? KV_CPU_C | KV_CPU_DOTPROD
+							: (1 << (i + 1)) - 1;
 	if (*text < '0' || *text > '9')
 		return -EINVAL;
 	errno = 0;

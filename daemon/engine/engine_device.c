@@ -46,7 +46,7 @@ static uint32_t isa_mask(int isa)
 	static const char *const names[] = {
 		[CONFIG_ISA_C] = "c",           [CONFIG_ISA_AVX2] = "avx2",
 		[CONFIG_ISA_AVX512] = "avx512", [CONFIG_ISA_AVX512VNNI] = "avx512vnni",
-		[CONFIG_ISA_AMX] = "amx",
+		[CONFIG_ISA_AMX] = "amx",       [CONFIG_ISA_DOTPROD] = "dotprod",
 	};
 	int mask = isa == CONFIG_ISA_AUTO ? 0 : kv_cpu_mask_parse(names[isa]);
 

@@ -16,4 +16,8 @@ void kv_cpu_ops_init(struct kv_cpu_ops *ops, uint32_t features)
 	if (features & KV_CPU_AMX)
 		kv_cpu_ops_amx(ops);
 #endif
+#ifdef KV_HAVE_ARM64
+	if (features & KV_CPU_DOTPROD)
+		kv_cpu_ops_dotprod(ops);
+#endif
 }

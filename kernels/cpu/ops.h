@@ -364,5 +364,6 @@ void kv_cpu_ops_avx2(struct kv_cpu_ops *ops);
 void kv_cpu_ops_avx512(struct kv_cpu_ops *ops);
 void kv_cpu_ops_avx512vnni(struct kv_cpu_ops *ops);
 void kv_cpu_ops_amx(struct kv_cpu_ops *ops);
+void kv_cpu_ops_dotprod(struct kv_cpu_ops *ops);
 
 #endif

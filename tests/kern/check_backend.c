@@ -653,11 +653,13 @@ static void check_features(const struct ck *ck)
 	CK(kv_cpu_mask_parse("avx2") == (KV_CPU_C | KV_CPU_AVX2));
 	CK(kv_cpu_mask_parse("avx512vnni") ==
 	   (KV_CPU_C | KV_CPU_AVX2 | KV_CPU_AVX512 | KV_CPU_AVX512VNNI));
-	CK(kv_cpu_mask_parse("amx") == KV_CPU_ALL);
+	CK(kv_cpu_mask_parse("amx") == (KV_CPU_ALL & ~KV_CPU_DOTPROD));
+	CK(kv_cpu_mask_parse("dotprod") == (KV_CPU_C | KV_CPU_DOTPROD));
 	CK(kv_cpu_mask_parse("0x3") == 3 && kv_cpu_mask_parse("7") == 7);
 	CK(kv_cpu_mask_parse("sse9") == -EINVAL && kv_cpu_mask_parse("99") == -EINVAL);
 	/* A gap ends the ladder. */
 	CK(kv_cpu_features_masked(KV_CPU_C | KV_CPU_AVX512) == KV_CPU_C);
+	CK(kv_cpu_features_masked((uint32_t)kv_cpu_mask_parse("c")) == KV_CPU_C);
 	CK(strcmp(kv_cpu_bundle_name(ck->features), ck->bundle) == 0);
 	CK(!(kv_cpu_features_masked(KV_CPU_ALL & ~KV_CPU_AMX) & KV_CPU_AMX));
 #ifdef __x86_64__

@@ -242,7 +242,8 @@ static void run_bundle(struct ck *ck, char **names, int n_names)
 
 int main(int argc, char **argv)
 {
-	static const char *const bundles[] = {"c", "avx2", "avx512", "avx512vnni", "amx"};
+	static const char *const bundles[] = {"c",          "avx2", "avx512",
+					      "avx512vnni", "amx",  "dotprod"};
 	const char *only = NULL;
 	struct ck ck = {0};
 	int arg = 1, n_run = 0;
@@ -262,8 +263,8 @@ int main(int argc, char **argv)
 	}
 	kv_cpu_ops_init(&ck.ref, KV_CPU_C);
 	kv_cpu_ops_init(&ck.ops, KV_CPU_C);
-	for (int i = 0; i < 5; i++) {
-		uint32_t set = (1u << (i + 1)) - 1;
+	for (size_t i = 0; i < sizeof(bundles) / sizeof(bundles[0]); i++) {
+		uint32_t set = (uint32_t)kv_cpu_mask_parse(bundles[i]);
 
 		if ((kv_cpu_features() & set) != set)
 			continue;
