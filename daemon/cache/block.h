@@ -30,9 +30,6 @@
  *   pins > 0      =>  indexed
  *   candidate of evict  <=>  cached and pins = 0
  *   n_evictable() = n_cached - n_cached_pinned = evict.n_candidates
- *
- * A block remembers the domain whose data its bytes hold, also while it is free. Taking it
- * for another domain tells the caller to have it zeroed first.
  */
 #ifndef KVD_CACHE_BLOCK_H
 #define KVD_CACHE_BLOCK_H
@@ -57,17 +54,13 @@ enum {
 
 /**
  * struct block - one block
- * @refs: holders: block tables of sequences
- * @pins: reasons not to evict it
- * @domain: whose bytes it holds, or BLOCK_DOMAIN_ZERO
+ * @refs: sequences that hold it; @pins: reasons not to evict it
+ * @domain: whose bytes it holds, also while it is free, or BLOCK_DOMAIN_ZERO
  * @owner: label of the process whose request computed it
- * @next_free: free list
- * @state: enum block_state
  * @indexed: the prefix index can find it
  * @used: it was taken before, or by a former process
- * @tainted: its bytes are unknown (a step failed); it is zeroed whoever takes it
- * @kept: its bytes are older than this process, to which domains may have other numbers;
- *	likewise
+ * @tainted: its bytes are unknown (a step failed): it is zeroed before it is used
+ * @kept: its bytes are older than this process, to which domains may have other numbers: likewise
  */
 struct block {
 	uint32_t refs;
@@ -82,11 +75,6 @@ struct block {
 	bool kept;
 };
 
-/**
- * struct block_pool - all of them
- * @n_pinned: blocks with pins > 0, in whatever state
- * @n_cached_pinned: the cached ones among them
- */
 struct block_pool {
 	struct block *blocks;
 	struct evict evict;
@@ -99,57 +87,37 @@ struct block_pool {
 	uint32_t free_head;
 };
 
-/**
- * block_pool_init() - all blocks free, their bytes taken for zero
- * @pool: caller's memory
- * @n_blocks: 1 .. 2^31 - 1
- * @policy: order of eviction, e.g. &evict_lru
- *
- * Return: 0, -EINVAL, -ENOMEM.
- */
+/* All of 1 .. 2^31 - 1 blocks free, their bytes taken for zero. Return: 0, -EINVAL, -ENOMEM. */
 int block_pool_init(struct block_pool *pool, uint32_t n_blocks,
 		    const struct evict_policy *policy);
 void block_pool_deinit(struct block_pool *pool);
 
 /**
  * block_pool_take() - a free block becomes active with one reference
- * @pool: pool
- * @domain: whose data will be written into it
- * @owner: label of the process that computes it
- * @ret_id: the block
  *
- * Return: 0; BLOCK_NEEDS_ZERO: taken too, and the caller must see to it that the bytes are
- * zeroed before anything else touches them; BLOCK_POOL_DRY: nothing is free.
+ * Return: 0; BLOCK_NEEDS_ZERO: taken too, and the caller has the bytes zeroed before anything else
+ * touches them; BLOCK_POOL_DRY.
  */
 int block_pool_take(struct block_pool *pool, uint32_t domain, uint64_t owner,
 		    uint32_t *ret_id);
 
-/* One more holder of an active or cached block. */
+/* One holder more of an active or cached block, or less: the last one leaves it cached if it is
+ * indexed, else free. */
 void block_pool_ref(struct block_pool *pool, uint32_t id);
 
-/* One holder less. The last one leaves it cached if it is indexed, else free. */
 void block_pool_unref(struct block_pool *pool, uint32_t id);
 
 /* Only an indexed block can be pinned; prefix_pin() pins the chain above it as well. */
 void block_pool_pin(struct block_pool *pool, uint32_t id);
 void block_pool_unpin(struct block_pool *pool, uint32_t id);
 
-/* The index can find an active block from now on. For prefix.c. */
+/* The index finds an active block, or forgets an unpinned one; a cached one becomes free. */
 void block_pool_set_indexed(struct block_pool *pool, uint32_t id);
-
-/* The index has forgotten an unpinned block; a cached one becomes free. For prefix.c. */
 void block_pool_clear_indexed(struct block_pool *pool, uint32_t id);
-
-/* Whose bytes an indexed block holds is decided again. For prefix_pin.c. */
 void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain);
 
-/*
- * A pool that outlives its process, right after block_pool_init(); for prefix_image.c. First
- * each block is one or the other, a child before its parent, then the free list is made anew.
- *
- *   revive     becomes cached and a candidate of eviction, with the domain that it had
- *   distrust   stays free; its bytes are anybody's, and it is zeroed whoever takes it
- */
+/* Blocks of a former process, a child before its parent: one becomes cached, with its domain, or
+ * stays free with bytes of anybody. Then the free list is made again. For prefix_image.c. */
 void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain);
 void block_pool_distrust(struct block_pool *pool, uint32_t id, bool used);
 void block_pool_relist(struct block_pool *pool);
@@ -175,10 +143,7 @@ static inline uint32_t block_pool_n_available(const struct block_pool *pool)
 	return pool->n_free + block_pool_n_evictable(pool);
 }
 
-/**
- * block_pool_check() - whether every equation above holds; O(n_blocks)
- * Return: 0, or -EINVAL.
- */
+/* Whether every equation holds; O(n_blocks). Return: 0, or -EINVAL. */
 int block_pool_check(const struct block_pool *pool);
 
 #endif

@@ -26,9 +26,6 @@
 /**
  * struct cache_config - what a cache is made from
  * @identity: everything besides tokens that makes the bytes of a block differ; borrowed
- * @block_bytes: size of a block
- * @n_blocks: how many there are
- * @evict: order of eviction
  * @n_nodes: what may be known of, resident or not; 0: as much as there are blocks
  * @key_bits: 0: whole keys; fewer bits in tests
  */
@@ -41,12 +38,7 @@ struct cache_config {
 	uint32_t key_bits;
 };
 
-/**
- * struct cache - see above
- * @block_bytes: 0: not made
- * @image: where published blocks are written down; used while index.image points here
- * @drop: of blocks whose bytes were wrong
- */
+/* @image: in use while index.image points here; @block_bytes: 0: the cache is not made. */
 struct cache {
 	struct block_pool pool;
 	struct prefix_index index;
@@ -57,9 +49,6 @@ struct cache {
 
 /**
  * struct cache_prefix_info - one prefix, by its end
- * @id: its name
- * @tokens: of the whole prefix
- * @domain: whose it is
  * @own_blocks: blocks that no other prefix has; of a listing only
  * @readers: running requests that hold its end
  * @pins: pinned prefixes that have its end, its own among them
@@ -81,10 +70,7 @@ struct cache_view {
 	uint32_t domain;
 };
 
-/**
- * struct cache_query - a prompt
- * @domain, @salt, @salt_len, @reads_public: as of the chain that a request would have
- */
+/* A prompt; the rest as of the chain that a request would have. */
 struct cache_query {
 	const int32_t *tokens;
 	uint32_t n_tokens;
@@ -94,11 +80,7 @@ struct cache_query {
 	bool reads_public;
 };
 
-/**
- * struct cache_stats - now, and since start
- * @counters: of the index
- * Others: blocks; a cached block that is pinned counts as active.
- */
+/* Blocks now, a cached one that is pinned counts as active; and counters since start. */
 struct cache_stats {
 	struct prefix_counters counters;
 	uint32_t n_blocks;
@@ -123,13 +105,8 @@ static inline bool cache_is_open(const struct cache *cache)
 struct image_model cache_image_model(const struct cache *cache,
 				     const struct prefix_model *identity);
 
-/**
- * cache_keep() - write down from now on what is published
- * @map: an image that was formatted; outlives the cache
- * @blocks: the pool's bytes; likewise
- *
- * Return: 0 or -ENOMEM.
- */
+/* Writes down from now on what is published, in @map, an image that was formatted; it and @blocks,
+ * the pool's bytes, outlive the cache. Return: 0 or -ENOMEM. */
 int cache_keep(struct cache *cache, void *map, const struct image_model *model,
 	       const void *blocks);
 
@@ -140,12 +117,7 @@ int cache_restore(struct cache *cache, void *map, const struct image_model *mode
 /* Writes down what was published, @max_bytes of it. Return: blocks that are left. */
 uint32_t cache_save(struct cache *cache, size_t max_bytes);
 
-/**
- * cache_lookup() - the longest cached prefix of a prompt
- * @ret_id: its name; 0: none is cached
- *
- * Return: its tokens, or -ENOMEM.
- */
+/* The longest cached prefix of a prompt. @ret_id: 0: none. Return: its tokens, or -ENOMEM. */
 int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 		     uint64_t *ret_id);
 
@@ -153,12 +125,7 @@ int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 bool cache_describe(const struct cache *cache, uint64_t id,
 		    struct cache_prefix_info *ret_info);
 
-/**
- * struct cache_list - a listing in hand
- * @view: who looks
- * @next: where the pass over all nodes is; 0 at first
- * Others: the entry in work, by names, and how far up its chain it is
- */
+/* A listing in hand: all zero at first but @view, and @next where it goes on. */
 struct cache_list {
 	struct cache_view view;
 	uint32_t next;
@@ -170,22 +137,13 @@ struct cache_list {
 /* What cache_list_next() has: nothing more, an entry, or no more work to do it with. */
 enum { CACHE_LIST_END, CACHE_LIST_ENTRY, CACHE_LIST_MORE };
 
-/**
- * cache_list_next() - the next prefix that nothing follows, or that is pinned
- * @work: what may be done, as of prefix_flush_step(); what was is taken off
- *
- * What is published or goes meanwhile may be in it or not; all else is, once.
- */
+/* The next prefix that nothing follows, or that is pinned, for no more than @work, which is taken
+ * off. What is published or goes meanwhile may be in it or not; all else is, once. */
 int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t *work,
 		    struct cache_prefix_info *ret_info);
 
-/**
- * cache_pin() - keep a prefix, its whole blocks, until cache_unpin()
- * @make_public, @max_pinned: as prefix_pin()
- * @ret_tokens: how many tokens are kept
- *
- * Return: 0; -ENOENT: it is cached no more; -EINVAL: it has no whole block; as prefix_pin().
- */
+/* Keeps the whole blocks of a prefix until cache_unpin(). Return: 0; -ENOENT: it is cached no more;
+ * -EINVAL: it has no whole block; as prefix_pin(). */
 int cache_pin(struct cache *cache, uint64_t id, bool make_public, uint32_t max_pinned,
 	      uint64_t *ret_tokens);
 

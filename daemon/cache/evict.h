@@ -13,32 +13,10 @@
  *   prefix: found by a request          evict_touch(id)
  *   prefix: a block is needed           evict_pick()  ->  id, evict_forget(id, key)
  *
- * Every call costs O(1). The victim has no children in the index: a prefix goes leaf first.
+ * Every call costs O(1). The victim has no resident children: a prefix goes leaf first.
  *
- * evict_adaptive, which kvd uses, is ARC (Megiddo and Modha, FAST 2003) for trees. Two
- * lists, each from the block released longest ago to the latest:
- *
- *   recent    [ b2 of request 1 ][ b1 of request 1 ]   computed, and not asked for again
- *   frequent  [ b7 ][ b3 ][ b0 ]                       found by another request since, or
- *                                                      computed again soon after it went
- *
- * A flood of one-off prompts runs through `recent` and leaves `frequent` alone. How many blocks
- * `recent` may keep is learned: @target rises when a block that went from `recent` is computed
- * again (it went too early), and falls when one that went from `frequent` is.
- * What went is remembered by 32 bits of its key, as long as the pool has blocks; a false
- * memory costs a wrong guess, nothing more.
- *
- * Why the victim is always a leaf. A holder of a block holds its parents, gives blocks back
- * last to first, and finds a child only by its parent. So of a candidate and its parent:
- *
- *   1. in one list the child stands before the parent: it was released earlier;
- *   2. parent in `recent` => child in `recent`: every touch of a child touches the parent, and
- *      insert raises the parent of a child that is in `frequent` by memory alone.
- *
- * By both, the head of `recent` is a leaf. If the head of `frequent` is none, its children are in
- * `recent`, which so is not empty, and its head goes instead. prefix_evict() asserts it.
- *
- * Chosen by measurement: `./dev bench evict`, table in docs/architecture.md.
+ * kvd uses evict_adaptive, chosen by measurement: `./dev bench evict`, table in
+ * docs/architecture.md.
  */
 #ifndef KVD_CACHE_EVICT_H
 #define KVD_CACHE_EVICT_H
@@ -52,13 +30,11 @@ struct evict;
 
 /**
  * struct evict_policy - one way to choose
- * @name: for people
- * @insert: @id became a candidate; it is none now
- * @remove: @id stops being a candidate; it is one now
- * @pick: the next victim, a childless candidate; EVICT_NONE when there is none
- * @admit: @id was published under a key with these 64 bits; it is no candidate; or NULL
- * @touch: @id was found by a request and is held; or NULL
- * @forget: @id, picked and not removed yet, leaves the index; or NULL
+ * @insert, @remove: a block becomes a candidate, or stops being one
+ * @pick: the next victim, a childless candidate, or EVICT_NONE
+ * @admit: published under a key with these 64 bits; or NULL
+ * @touch: found by a request and held; or NULL
+ * @forget: picked and not removed yet, leaves the index; or NULL
  */
 struct evict_policy {
 	const char *name;
@@ -81,22 +57,13 @@ struct evict_link {
 
 enum evict_list { EVICT_RECENT, EVICT_FREQUENT, EVICT_N_LISTS };
 
-/**
- * struct evict_block - what a policy knows of a block
- * @list: enum evict_list that it goes to, or stands in
- * @uses: free for the policy
- */
+/* What a policy knows of a block: the list it goes to, or stands in. */
 struct evict_block {
 	uint8_t list;
 	uint8_t uses;
 };
 
-/**
- * struct evict_ghost - a block that went
- * @key: 32 bits of its key
- * @when: number of the eviction; 0: empty
- * @list: where it stood
- */
+/* A block that went: 32 bits of its key, number of the eviction (0: empty), where it stood. */
 struct evict_ghost {
 	uint32_t key;
 	uint32_t when;
@@ -105,18 +72,12 @@ struct evict_ghost {
 
 /**
  * struct evict - candidates of one pool
- * @policy: how the order is kept
  * @links: [n_blocks + EVICT_N_LISTS]; the last ones are the heads of the lists
- * @blocks: [n_blocks]
- * @ghosts: [n_ghosts] by key, a power of two
- * @n_blocks: size of the pool
- * @n_candidates: how many stand in the lists; @n_listed: in each
+ * @blocks: [n_blocks]; @ghosts: [n_ghosts] by key, a power of two
+ * @n_listed: candidates in each list
  * @target: candidates that `recent` may keep while others would have to go
- * @n_evicted: evictions so far, from 1
- * @n_ghosts_of: how many of the last n_blocks evictions were of each list
- * @is_leaf: whether the block has no children; by the index, of blocks that it knows
- * @parent_of: its parent or EVICT_NONE; likewise
- * @index: first argument of both
+ * @n_evicted: evictions so far, from 1; @n_ghosts_of: of each list, of late
+ * @is_leaf, @parent_of: of a block in @index, set by that
  */
 struct evict {
 	const struct evict_policy *policy;

@@ -12,35 +12,12 @@
  *   4096         records: [n_blocks] of record_bytes, by block id
  *   + records    uses: [n_blocks] u64, when a block was last asked for; a hint
  *
- * The writer may die at any instruction, so a record counts only while its commit word is
- * right: the checksum of the rest of the record, by block id. It is cleared before anything
- * that the record speaks of changes, and stored last:
+ * A record counts only while its commit word is right, so the writer may die at any instruction;
+ * image.c says in which order it stores. What comes back is a stranger's word: every field is
+ * checked, none is used as an index before. A block's bytes are compared at the first hit.
  *
- *   publish   bytes are complete; fields, then commit               image_commit()
- *   evict     commit = 0; then the block is free                    image_clear()
- *   take      commit is 0 already; then the block is zeroed or written
- *   move      commit = 0; key, root and domain change; fields, then commit
- *
- * One thread stores, in this order; a killed process leaves what it has stored, in the order
- * of the program, as long as the compiler keeps it (release stores and fences see to that).
- * The worker writes into a block only after the loop thread, which cleared its record, has
- * handed it over by a lock.
- *
- * What comes back is a stranger's word all the same: every field is checked, none is used
- * as an index before. Of the bytes of a block the record holds the XXH3 checksum; it is
- * compared at the first hit, since reading a whole pool takes longer than everything else
- * at the start.
- *
- * When records are written: summing up the bytes of a block takes some ten microseconds,
- * so a block that was published waits in a list until prefix_save(), which the engine calls
- * while the worker computes. What waits when the process dies is lost, and is a miss.
- *
- * Versions: an image is taken back by the version that wrote it and by no other. A change
- * to the layout, or to what a field means, steps IMAGE_VERSION; an image of another one is
- * dropped, and the cache starts cold. That costs one computation of what was cached, once
- * for an upgrade; a converter would be code that runs once and is never tried. What makes
- * bytes differ (weights, formats, arithmetic of the backend) is compared as well, by the
- * digest that is in every key.
+ * An image is taken back by the version that wrote it and by no other: a change to the layout, or
+ * to what a field means, steps IMAGE_VERSION, and an image of another one is dropped.
  */
 #ifndef KVD_CACHE_IMAGE_H
 #define KVD_CACHE_IMAGE_H
@@ -56,14 +33,7 @@
 /* Starts that may fail in a row with one image, before it is taken for the reason. */
 #define IMAGE_MAX_ATTEMPTS 3
 
-/**
- * struct image_model - what this process would write
- * @base: of the keyer: digest of all that makes bytes differ
- * @fingerprint: of the weights, a part of @base, and so are the next three; here they tell
- *	people what has changed
- * @k_format, @v_format, @backend: cut to what the header has room for
- * @block_bytes, @n_blocks, @block_tokens: the pool
- */
+/* What this process would write. @base digests the identity; the rest tells people what changed. */
 struct image_model {
 	struct prefix_key base;
 	uint8_t fingerprint[32];
@@ -75,13 +45,7 @@ struct image_model {
 	uint32_t block_tokens;
 };
 
-/**
- * struct image_file - a file as it was when its fingerprint was made
- *
- * Only a file that agrees in all of it is taken for the same one. Whoever writes to a file
- * moves its ctime, which nobody can set (but through a mapping that is kept); one that changed just before it was looked at could
- * change again within the same tick, and must not be noted.
- */
+/* A file as it was when its fingerprint was made; only one that agrees in all of it is the same. */
 struct image_file {
 	uint64_t dev;
 	uint64_t ino;
@@ -102,16 +66,11 @@ enum image_condition {
 };
 
 /**
- * struct image_record - one block; tokens follow
+ * struct image_record - one block; tokens follow, then zeros up to record_bytes
  * @commit: checksum of all that follows, or 0
  * @sum: XXH3 of the block's bytes
- * @life: of its node: number of its publication; 0: none was ever written here
- * @parent: node before, or NODE_NONE; @parent_life: of the same
- * @domain: whose block it is
- * @flags: IMAGE_PINNED
- * @node: its node
- * @root, @key: as in the index
- * @tokens: [block_tokens], then zeros up to record_bytes
+ * @node, @life: its name, as in the index; @life is 0 where none was ever written
+ * @parent, @parent_life: name of the node before, or NODE_NONE
  */
 struct image_record {
 	uint64_t commit;
@@ -131,8 +90,7 @@ enum { IMAGE_PINNED = 1 };
 
 /**
  * struct image - an image in use
- * @header, @records, @uses: in the caller's memory
- * @blocks: the pool's bytes
+ * @header, @records, @uses: in the caller's memory; @blocks: the pool's bytes
  * @pending: [n_blocks] a ring; @n_pending from @first_pending on wait for their record
  * @queued: [n_blocks] whether a block is in that list
  * @clock: counts uses
@@ -156,22 +114,13 @@ struct image {
 	uint64_t n_lost;
 };
 
-/* Bytes that the image of such a pool takes. Return: 0 if that is beyond size_t. */
+/* Return: 0 if that is beyond size_t. */
 size_t image_bytes(const struct image_model *model);
 
-/**
- * image_format() - an image without a record
- * @map: image_bytes() of zeros, 8-byte aligned
- * @generation: of this daemon
- */
+/* An image without a record, in image_bytes() of zeros, 8-byte aligned. */
 void image_format(void *map, const struct image_model *model, uint64_t generation);
 
-/**
- * image_check() - is this the image of such a pool?
- * @map: @size bytes that came back
- *
- * Return: 0, or enum image_condition.
- */
+/* Whether @size bytes that came back are of such a pool. Return: 0, or enum image_condition. */
 int image_check(const void *map, size_t size, const struct image_model *model);
 
 /* One clause that says so, for a log line. */
@@ -180,22 +129,11 @@ const char *image_condition_text(int condition);
 /* The generation that the image names. Of one that image_check() likes. */
 uint64_t image_generation(const void *map);
 
-/**
- * image_note_file() - of which file the header's fingerprint is
- * @file: NULL: of none that could be told again
- *
- * A process that dies in between leaves a note that image_recall() does not believe.
- */
+/* Of which file the header's fingerprint is; NULL: of none that could be told again. */
 void image_note_file(void *map, const struct image_file *file);
 
-/**
- * image_recall() - the fingerprint of a file that has not changed
- * @map: @size bytes that came back; image_check() may find them of no use otherwise
- * @ret_fingerprint: [32]
- *
- * Return: whether it is known: the image is of this version, complete, of just that file, and
- * not one with which several starts failed.
- */
+/* The fingerprint [32] of just that file, if @size bytes that came back say it, image_check() may
+ * refuse them otherwise, and no several starts failed with them. Return: whether it is known. */
 bool image_recall(const void *map, size_t size, const struct image_file *file,
 		  uint8_t *ret_fingerprint);
 
@@ -207,14 +145,8 @@ uint32_t image_lives(const struct image *image);
 void image_begin(void *map, uint64_t generation);
 void image_succeed(void *map);
 
-/**
- * image_init() - use an image that was formatted or checked
- * @image: caller's memory
- * @map: outlives @image
- * @blocks: [n_blocks * block_bytes] the pool; outlives @image
- *
- * Return: 0 or -ENOMEM. image_deinit() is right after both and leaves the memory as it is.
- */
+/* Uses an image that was formatted or checked; @map and @blocks outlive it. Return: 0 or -ENOMEM.
+ * image_deinit() is safe after failure, and leaves the memory as it is. */
 int image_init(struct image *image, void *map, const struct image_model *model,
 	       const void *blocks);
 void image_deinit(struct image *image);

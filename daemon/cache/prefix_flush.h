@@ -23,14 +23,8 @@
 #define PREFIX_NODE_COST 16
 #define PREFIX_LOOK_COST 1
 
-/**
- * struct prefix_flush_result - what a flush did, in blocks
- * @flushed: were cached and are free now
- * @kept_active: are read by running requests; they left the index, so that no new request
- *	finds them, and become free when their holders let go
- * @kept_pinned: are pinned; untouched
- * @remaining: flushable blocks still there, counted again afterwards
- */
+/* In blocks: freed; read by running requests, so that they left the index and become free later;
+ * pinned and untouched; and flushable ones that are still there, counted afterwards. */
 struct prefix_flush_result {
 	uint32_t flushed;
 	uint32_t kept_active;
@@ -51,12 +45,10 @@ enum prefix_flush_phase {
 
 /**
  * struct prefix_flush - a flush in hand
- * @index: NULL: none is in hand
- * @domain: of what is flushed
+ * @index: NULL: none is
  * @life: what was published later is not looked for
  * @next_node: where the pass over all nodes is
  * @top: the tree in work; @at: the node in it; @up: its children are done
- * @result: so far
  */
 struct prefix_flush {
 	struct prefix_index *index;
@@ -78,14 +70,8 @@ void prefix_flush_domain(struct prefix_index *index, struct prefix_flush *flush,
 			 uint32_t domain);
 void prefix_flush_all(struct prefix_index *index, struct prefix_flush *flush);
 
-/**
- * prefix_flush_chain() - one prefix
- * @node: its last node
- * @tree: also everything that goes on from there; else no full block does, or it is kept
- *
- * Flushes the blocks that no other prefix has. The partial ones right after it go in any case:
- * below a public block those of all domains.
- */
+/* The blocks that only the prefix has that ends at @node, and the partial ones after it; with @tree
+ * everything that goes on from there, else no full block does, or it is kept. */
 void prefix_flush_chain(struct prefix_index *index, struct prefix_flush *flush,
 			uint32_t node, bool tree);
 

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * A block is written only by the one sequence that took it, until it is full. The partial one
+ * may be published before: its rows behind those that are published are still written, those are
+ * not. A fork shares all full blocks by reference and copies the partial one (struct kv_block_copy);
+ * the table needs nothing more for it than seq_append() of a referenced id.
+ */
 #include "daemon/cache/seq.h"
 
 #include <assert.h>
@@ -42,8 +48,8 @@ void seq_truncate(struct seq_table *seq, struct block_pool *pool, uint32_t n_blo
 		block_pool_unref(pool, seq->ids[--seq->n_blocks]);
 	if (seq->n_published > n_blocks)
 		seq->n_published = n_blocks;
-	if (seq->offered > n_blocks)
-		seq->offered = 0;
+	if (seq->partial_published > n_blocks)
+		seq->partial_published = 0;
 }
 
 void seq_release(struct seq_table *seq, struct block_pool *pool)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Whether others may copy rows of block @i of @r, and all of those are computed. */
-static bool rows_offered(const struct sched *sched, const struct request *r, uint32_t i)
+static bool rows_published(const struct sched *sched, const struct request *r, uint32_t i)
 {
 	uint32_t n_rows = prefix_n_rows(sched->index, r->table.ids[i]);
 
@@ -28,10 +28,10 @@ static bool request_valid(const struct sched *sched, const struct request *r,
 		b = block_pool_get(sched->pool, t->ids[i]);
 		if (b->domain != r->chain.domain && b->domain != PREFIX_DOMAIN_PUBLIC)
 			return false;
-		/* its first rows may be offered; what a fork has yet to copy, its parent
+		/* its first rows may be published; what a fork has yet to copy, its parent
 		 * may have published */
 		if (i >= t->n_published && b->indexed &&
-		    !(r->cow && i + 1 == t->n_blocks) && !rows_offered(sched, r, i))
+		    !(r->cow && i + 1 == t->n_blocks) && !rows_published(sched, r, i))
 			return false;
 	}
 	if (r->cow_src != BLOCK_NONE)

@@ -62,7 +62,7 @@ static bool outputs_finite(const struct plan *plan, const struct plan_result *re
 
 /*
  * Others may find what is computed: full blocks, and once the prompt is, or the request
- * ends, the rows of the open one.
+ * ends, the rows of the partial one.
  */
 static void publish(struct sched *sched, struct request *r)
 {
@@ -70,8 +70,8 @@ static void publish(struct sched *sched, struct request *r)
 	uint32_t n_rows = r->n_computed % bt;
 	struct seq_table *t = &r->table;
 
-	/* a flush took what was offered of it: it is not to be found again */
-	if (t->offered == t->n_published + 1 &&
+	/* a flush took what was published of it: it is not to be found again */
+	if (t->partial_published == t->n_published + 1 &&
 	    !block_pool_get(sched->pool, t->ids[t->n_published])->indexed)
 		return;
 	seq_publish(t, sched->index, &r->chain, r->tokens, r->n_computed);
@@ -80,7 +80,7 @@ static void publish(struct sched *sched, struct request *r)
 		return;
 	if (!prefix_publish_rows(sched->index, &r->chain, r->tokens, n,
 				 n ? t->ids[n - 1] : BLOCK_NONE, t->ids[n], n_rows))
-		t->offered = n + 1;
+		t->partial_published = n + 1;
 }
 
 static void complete_entry(struct sched *sched, const struct plan *plan,

@@ -36,9 +36,9 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 	/* what a flush took from the parent, the child must not publish either; of a block
 	 * to be copied that shows when the copy is there: fork_copied() */
 	if (from->n_published < n_full || (child->cow && from->n_published == n_full))
-		child->table.offered = from->offered;
+		child->table.partial_published = from->partial_published;
 	else if (child->cow)
-		child->table.offered = n_full + 1;
+		child->table.partial_published = n_full + 1;
 	child->n_computed = n_rows;
 	child->n_cached = n_rows;
 	child->started_ns = child->arrived_ns;
@@ -90,7 +90,7 @@ void fork_copied(struct sched *sched, struct request *request)
 {
 	if (request->cow_src != BLOCK_NONE &&
 	    block_pool_get(sched->pool, request->cow_src)->indexed)
-		request->table.offered = 0;
+		request->table.partial_published = 0;
 	fork_release(sched, request);
 }
 

@@ -60,21 +60,13 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
 
 /**
  * struct request_desc - what is asked for
- * @kind: enum request_kind
- * @ignore_eos: go on after an end-of-sequence token
  * @tokens, @n_tokens: the prompt, >= 1 token, each >= 0; borrowed during sched_add() only
  * @max_tokens: GENERATE: how many at most; 0 until EOS or the context is full
- * @sample: GENERATE: how
  * @dist: SCORE: what is wanted of the rows from @dist_first on; off is not used
- * @dist_first: below n_tokens
- * @uid: for fairness
  * @client: which of the clients of this uid asks, for fairness among them
  * @quota: limits of the uid, taken over by its other requests too; NULL: as they were
- * @priority: lower runs earlier, -SCHED_MAX_PRIORITY to that; compared among requests of
- *	one uid only
+ * @priority: lower runs earlier, among requests of one uid; up to SCHED_MAX_PRIORITY each way
  * @deadline_ns: when it ends unfinished, on the clock of sched_plan(); 0: never
- * @domain: inside which blocks are shared
- * @reads_public: finds the public prefixes as well
  * @owner: label of the client's process, for shared_hit_tokens
  * @salt, @salt_len: narrows sharing; may be empty
  * @cookie: comes back in every event
@@ -110,7 +102,7 @@ struct request_desc {
  * @n_scored: SCORE: positions 1 .. n_scored are reported
  * @max_total: n_tokens at which it ends with REQUEST_LENGTH
  * @planned: step that it has an entry in
- * @tail: slot for its open block while it is not WAITING, else REQUEST_NO_TAIL
+ * @tail: tail buffer of its partial block while it is not WAITING, else REQUEST_NO_TAIL
  * @cancelled, @expired: ends when the step in flight completes
  * @cow: the last block of the table is another's, with rows that it needs and must copy
  *	before it writes the next one

@@ -19,51 +19,15 @@
  *
  * One plan is in flight at a time.
  *
- * What a plan holds, in this order:
- *   1. one row for each request that decodes, oldest first;
- *   2. prefill chunks from what is left of the budget. uids take turns, by deficit round
- *      robin over rows: each has the same credit a step, all of its rows cost credit, and
- *      what one does not use goes to the others. Inside a uid the first by priority and turn
- *      gets half of what is left to it, the next one half of the rest, and so on. So a long
- *      prompt delays short ones by a constant factor and not by its length, whoever asks.
- *      Waiting requests are admitted here.
- *
- *      Among requests of one uid and priority its clients take turns, one request each, so
- *      that who has queued a thousand does not keep the others of the uid waiting for them.
- *
- * Fairness: the credit of a uid stays within one step's budget, so neither long silence nor
- * a burst weighs for long. A uid that has nothing running and is kept out for want of places
- * or blocks gets them from the uid that has most of them, one request a step. Priorities
- * order the requests of one uid and take nothing from another's.
- *
- * Quotas (struct sched_quota) are checked where the cost arises: waiting requests in
- * sched_add(), running ones at admission, blocks when one is taken. Whoever is at its limit
- * waits for itself and for nobody else.
+ * A plan holds one row for each request that decodes, then prefill chunks: uids take turns over rows
+ * (step.c, policy.c), waiting requests are admitted and adopt what is published (admit.c). Quotas are
+ * checked where the cost arises; who is at a limit waits for itself and for nobody else.
  *
  * Deadlines: a request that is past its own ends with SCHED_REASON_DEADLINE at the next
  * sched_plan() or sched_expire(); the step in flight is not cut short.
  *
- * Prefixes: a request adopts published blocks when it is admitted and again before each
- * chunk that begins at a block boundary. If its next block is being computed in this very
- * step by another request, it leaves that block to the other and looks again in the next
- * step: 16 requests with one prompt compute it once. That cannot deadlock, because it waits
- * only for rows that are in the plan, and each step decides anew. At least one token of
- * each request is always computed, since its logits are wanted. SCORE needs the logits of
- * every row, which the cache does not hold, so it computes all rows and adopts nothing, but
- * publishes what it has computed; only after a preemption it adopts the rows that it has
- * reported already.
- *
- * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the
- * latest first; then requests that came later than the one in need and have no rows in this
- * plan yet: of the uid that holds most beyond its guarantee the least important, the latest
- * first. They keep their tokens, go back to the head of the queue and are computed again,
- * with hits on what of theirs is still cached (policy_preempt() is the one place that takes
- * blocks away, and so where spilling them to a lower tier would go). A request that finds
- * no victim keeps what it has and sits the step out, and nobody who has something running
- * is admitted meanwhile.
- *   Progress: if no row is planned before the oldest unpaused request is looked at, all
- *   others are its victims, and alone it fits (sched_add() saw to that). Older requests
- *   never lose blocks to younger ones, so none computes the same rows for ever.
+ * When blocks run out, cached ones are evicted, then paused and younger requests lose theirs and
+ * are computed again later. Older requests never lose blocks to younger ones.
  */
 #ifndef KVD_SCHED_SCHED_H
 #define KVD_SCHED_SCHED_H
@@ -115,12 +79,8 @@ enum {
 	SCHED_NO_PARENT = 7,       /* sched_fork(): nothing to branch from */
 };
 
-/**
- * struct sched_refusal - the numbers behind a condition of sched_add()
- * @wanted: tokens of the prompt (TOO_LONG), blocks needed (CANNOT_EVER_FIT, QUOTA_BLOCKS),
- *	requests held (QUEUE_FULL, QUOTA_WAITING), index of the bad token (INVALID)
- * @limit: what would have been allowed
- */
+/* The numbers behind a condition of sched_add(): tokens, blocks, requests or the index of the bad
+ * token, and what would have been allowed. */
 struct sched_refusal {
 	uint64_t wanted;
 	uint64_t limit;
@@ -173,17 +133,9 @@ struct sched_event {
 
 /**
  * struct sched_counters - since start, never reset
- * @steps: plans completed
- * @prompt_tokens: prompt tokens of requests that left the queue for the first time
- * @cached_tokens: those of them that were hits
+ * @prompt_tokens: of requests that left the queue for the first time; @cached_tokens: hits of them
  * @computed_rows: rows of completed plans
- * @generated_tokens: sampled
- * @preemptions: times a request lost its blocks
  * @deferrals: times a request left its next block to another in the same step
- * @stalls: times a request found no block
- * @expired: ended by their deadline
- * @forks: sequences that began with blocks of another
- * @copied_blocks: blocks copied because a fork wrote into them
  * @reliefs: preemptions for the sake of a uid that had nothing running
  */
 struct sched_counters {
@@ -206,14 +158,8 @@ struct sched_counters {
 
 struct sched;
 
-/**
- * sched_new() - an empty scheduler
- * @config: copied
- * @cache: with the same block_tokens; outlives the scheduler, which alone takes its blocks
- * @ret_sched: the scheduler
- *
- * Return: 0, -EINVAL, -ENOMEM.
- */
+/* An empty scheduler over @cache, of the same block_tokens, which outlives it. Return: 0, -EINVAL,
+ * -ENOMEM. */
 int sched_new(const struct sched_config *config, struct cache *cache,
 	      struct sched **ret_sched);
 
@@ -225,15 +171,10 @@ void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps);
 
 /**
  * sched_add() - take a request into the queue
- * @sched: scheduler
- * @desc: the request; copied
- * @now_ns: when, on any monotonic clock
- * @ret_id: its id, never 0; ids of finished requests come back only after 65,535 reuses of
- *	their place
+ * @ret_id: never 0; ids of finished requests come back only after 65,535 reuses of their place
  * @ret_refusal: with a condition: its numbers; may be NULL
  *
- * GENERATE: the prompt must leave room for one token in max_model_len. A max_tokens beyond
- * max_model_len or the pool's size is cut to it and ends with LENGTH.
+ * A max_tokens beyond max_model_len or the pool's size is cut to it and ends with LENGTH.
  *
  * Return: 0, a condition, or -ENOMEM.
  */
@@ -242,17 +183,10 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 
 /**
  * sched_fork() - branch a live sequence at any of its tokens
- * @sched: scheduler
  * @id: the parent; it never changes by this, and may end before or after its children
  * @n_tokens: how many of the parent's tokens the child begins with, 1 .. what it has
- * @desc: as sched_add(), a GENERATE; its tokens, perhaps none, follow those of the parent.
- *	Domain, salt and owner are the parent's
- * @now_ns, @ret_id, @ret_refusal: as sched_add()
- *
- * If a place is free the child starts with a reference to each block that the parent has
- * computed for these tokens; the block that it will write into is copied when it is first
- * planned (config.copy_rows) or computed again from its beginning: the bits are the same.
- * Else it waits, and finds what the parent has published.
+ * @desc: a GENERATE; its tokens, perhaps none, follow those of the parent, whose domain, salt and
+ *	owner it has
  *
  * Return: as sched_add(); SCHED_NO_PARENT: @id is gone or has fewer tokens.
  */
@@ -260,58 +194,28 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 	       const struct request_desc *desc, uint64_t now_ns, uint32_t *ret_id,
 	       struct sched_refusal *ret_refusal);
 
-/**
- * sched_cancel() - end a request early
- * @sched: scheduler
- * @id: any id; one that is gone is ignored
- *
- * Its blocks return at once, or, if it has rows in the step in flight, when that step has
- * completed: no block is reused while the device may write it. Exactly one FINISHED event
- * with CANCELLED follows; no TOKEN of that step is reported. Stop strings end a request
- * the same way.
- */
+/* Ends a request early, if it is there: its blocks return at once, or when the step in flight that
+ * has rows of it has completed. One FINISHED event follows, and no TOKEN of that step. */
 void sched_cancel(struct sched *sched, uint32_t id);
 
-/**
- * sched_pause() - stop or resume planning a request
- *
- * For a client whose completion queue is full. A token of a step in flight is still
- * reported. Unknown ids are ignored.
- */
+/* Stops or resumes planning a request, if it is there. A step in flight is still reported. */
 void sched_pause(struct sched *sched, uint32_t id, bool paused);
 
 /**
  * sched_plan() - the next step
- * @sched: scheduler; no plan is in flight
- * @now_ns: the time
- * @plan: initialized with at least sched_plan_caps(); overwritten
+ * @plan: initialized with at least sched_plan_caps(); in flight until sched_complete()
  *
- * If rows are returned the plan is in flight until sched_complete(). Events may appear
- * also without rows (a request that a fully pinned pool can never serve fails).
- *
- * Return: number of rows; 0: nothing can run until something is added, resumed or
- * cancelled.
+ * Events may appear also without rows. Return: number of rows; 0: nothing can run until something is
+ * added, resumed or cancelled.
  */
 uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan);
 
-/**
- * sched_complete() - apply what the step has brought
- * @sched: scheduler
- * @plan: the plan in flight, unchanged
- * @result: of the same step; with a negative status all its requests fail
- *
- * Publishes the blocks that the step has filled, appends tokens, ends requests. Events of
- * the last sched_complete() must have been cleared.
- */
+/* Applies what the step in flight has brought; with a negative status all its requests fail. Events
+ * of the last one must have been cleared. */
 void sched_complete(struct sched *sched, const struct plan *plan,
 		    const struct plan_result *result);
 
-/**
- * sched_expire() - end what is past its deadline, without planning
- * @now_ns: the time
- *
- * sched_plan() does this itself; a caller that has nothing to plan needs it.
- */
+/* Ends what is past its deadline, for a caller that has nothing to plan. */
 void sched_expire(struct sched *sched, uint64_t now_ns);
 
 /* The earliest deadline of all requests, or 0 if there is none. */
@@ -320,10 +224,7 @@ uint64_t sched_next_deadline(const struct sched *sched);
 /* New limits for a uid; nothing is taken away at once. Unknown uids are ignored. */
 void sched_set_quota(struct sched *sched, uint32_t uid, const struct sched_quota *quota);
 
-/**
- * struct sched_usage - what a uid has now
- * @running, @waiting, @blocks: see struct sched_quota
- */
+/* What a uid has now: see struct sched_quota. */
 struct sched_usage {
 	uint32_t running;
 	uint32_t waiting;
@@ -333,24 +234,15 @@ struct sched_usage {
 /* All zero for a uid without requests. */
 void sched_usage(const struct sched *sched, uint32_t uid, struct sched_usage *ret_usage);
 
-/**
- * sched_events() - what happened since sched_clear_events(), in order
- * @ret_n: how many
- *
- * Return: borrowed array, good until the next call that is not sched_get() or
- * sched_stats().
- */
+/* What happened since sched_clear_events(), in order: borrowed until the next call that is not
+ * sched_get() or sched_stats(). */
 const struct sched_event *sched_events(const struct sched *sched, uint32_t *ret_n);
 void sched_clear_events(struct sched *sched);
 
 /* Borrowed; NULL if the id is gone. */
 const struct request *sched_get(const struct sched *sched, uint32_t id);
 
-/**
- * struct sched_stats - now
- * @running: requests that are not waiting, paused ones among them
- * @waiting: requests in the queue
- */
+/* Now; @running: all that do not wait, paused ones among them. */
 struct sched_stats {
 	uint32_t running;
 	uint32_t waiting;
@@ -360,14 +252,7 @@ struct sched_stats {
 
 void sched_stats(const struct sched *sched, struct sched_stats *ret_stats);
 
-/**
- * sched_check() - whether tables, lists, pool and index agree; O(everything)
- *
- * Counts the references of all tables and compares them with the pool's. For tests and
- * doctor.
- *
- * Return: 0, or -EINVAL.
- */
+/* Whether tables, lists, pool and index agree; O(everything). Return: 0, or -EINVAL. */
 int sched_check(const struct sched *sched);
 
 #endif

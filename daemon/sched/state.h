@@ -130,7 +130,7 @@ struct sched_candidate {
  * @first: user that goes first in the next plan; any member of the work ring
  * @stalled: a request found no block in the plan built last
  * @stalled_before: or in the one before
- * @tails: [max_num_seqs] slots for open blocks; those that no running request has come
+ * @tails: [max_num_seqs] tail buffers of partial blocks; those that no running request has come
  *	first, n_free_tails of them
  * @capped: a request found its user at max_blocks in the plan built last
  * @spare: blocks that nobody who runs will need, as far as one can tell, in the plan being
@@ -324,7 +324,7 @@ void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *requ
 void fork_recompute(struct sched *sched, struct request *request);
 
 /* The step has ended. A copy of rows that a flush took meanwhile, or before a fork, is not
- * offered: what the table says of them stays. Any other is the request's own. */
+ * published: what the table says of them stays. Any other is the request's own. */
 void fork_copied(struct sched *sched, struct request *request);
 
 /* The copy is made, or will not be: lets go of the source. */

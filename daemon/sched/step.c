@@ -1,4 +1,36 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Building a plan.
+ *
+ * What a plan holds, in this order:
+ *   1. one row for each request that decodes, oldest first;
+ *   2. prefill chunks from what is left of the budget. uids take turns, by deficit round
+ *      robin over rows: each has the same credit a step, all of its rows cost credit, and
+ *      what one does not use goes to the others. Inside a uid the first by priority and turn
+ *      gets half of what is left to it, the next one half of the rest, and so on. So a long
+ *      prompt delays short ones by a constant factor and not by its length, whoever asks.
+ *      Waiting requests are admitted here.
+ *
+ *      Among requests of one uid and priority its clients take turns, one request each, so
+ *      that who has queued a thousand does not keep the others of the uid waiting for them.
+ *
+ * Fairness: the credit of a uid stays within one step's budget, so neither long silence nor
+ * a burst weighs for long. A uid that has nothing running and is kept out for want of places
+ * or blocks gets them from the uid that has most of them, one request a step. Priorities
+ * order the requests of one uid and take nothing from another's.
+ *
+ * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the
+ * latest first; then requests that came later than the one in need and have no rows in this
+ * plan yet: of the uid that holds most beyond its guarantee the least important, the latest
+ * first. They keep their tokens, go back to the head of the queue and are computed again,
+ * with hits on what of theirs is still cached (policy_preempt() is the one place that takes
+ * blocks away, and so where spilling them to a lower tier would go). A request that finds
+ * no victim keeps what it has and sits the step out, and nobody who has something running
+ * is admitted meanwhile.
+ *   Progress: if no row is planned before the oldest unpaused request is looked at, all
+ *   others are its victims, and alone it fits (sched_add() saw to that). Older requests
+ *   never lose blocks to younger ones, so none computes the same rows for ever.
+ */
 #include "daemon/sched/state.h"
 
 #include <assert.h>
@@ -185,7 +217,7 @@ static void adopt_rows(struct sched *sched, struct plan *plan, struct request *r
 	taken = take_block(sched, plan, r);
 	assert(taken); /* one is available, and r->user may have it */
 	fork_plan_copy(sched, plan, r, src);
-	r->table.offered = n + 1;
+	r->table.partial_published = n + 1;
 	r->n_computed += n_rows;
 	/* finding one's own rows after a preemption saves work but is no hit */
 	if (r->preempted) {
