@@ -125,7 +125,7 @@ static enum taken accept_cqe(struct kvc_ring *r)
 			return TAKEN_BAD;
 		return ring_progress(r, q) ? TAKEN_GIVE : TAKEN_DROP;
 	}
-	if (ring_refused(r, q))
+	if (r->cqe.res < 0 && ring_refused(r, q))
 		return TAKEN_DROP;
 	/* What came out otherwise than before is counted, as the daemon does, but is not
 	 * what the caller means. */

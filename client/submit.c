@@ -275,7 +275,7 @@ static struct kvc_request *request_begin(struct kvc_ring *r, const struct kvc_sq
 	q->out = sqe->out;
 	q->out2 = sqe->out2;
 	q->cap = sqe->cap;
-	q->score = (struct kvc_score_opts){0};
+	q->score.top = 0;
 	q->detail = 0;
 	q->keep = false;
 	q->several = false;
