@@ -142,7 +142,7 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 	rc = send_request(c, msg, len, deadline_ns);
 	if (rc >= 0)
 		rc = recv_reply(c, h.tag, deadline_ns, got, &n_fds);
-	/* The end of the connection is told before the packet that says why. */
+	/* The end of the connection is seen before the packet that says why. */
 	if (rc == -ECONNRESET) {
 		int last = recv_reply(c, h.tag, deadline_ns, got, &n_fds);
 

@@ -35,7 +35,7 @@
  *   a ring        ring_stale(): its       reopen.c: reopen_step(), by the       r->ring is
  *                 epoch is an old one     ring's thread once its CQ is empty:   new; or
  *                                         RING_OPEN; the answer is put down by  r->fault
- *                                         whoever reads the socket
+ *                                         the reader of the socket
  *   a request     in flight on a ring     resend.c: ring_reopen() judges it:    its final
  *                 that is new             ended here, held back, or submitted   CQE
  *                                         again (ring_pump); ring_progress()

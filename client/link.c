@@ -50,7 +50,7 @@ bool client_trylock(struct kvc_ring *r)
 
 	if (pthread_mutex_trylock(&c->ctl_lock) == 0)
 		return true;
-	/* A healthy ring that watches the socket is told by that itself. */
+	/* A healthy ring that watches the socket is woken by that. */
 	if (!ring_stale(r) && !r->unwatched)
 		return false;
 	__atomic_store_n(&r->missed, true, __ATOMIC_RELAXED);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RING_OPEN after a restart, which nobody waits for: the ring's thread asks, whoever reads
- * the socket next puts the answer down, and the ring's thread finds it there when it looks
- * again. So neither a peek nor a wait with a deadline depends on when the daemon answers.
+ * RING_OPEN after a restart, which nobody waits for: the ring's thread asks, the next
+ * reader of the socket puts the answer down, and the ring's thread finds it there when it
+ * looks again. So neither a peek nor a wait with a deadline depends on when the daemon answers.
  */
 #include <errno.h>
 #include <string.h>
@@ -175,7 +175,7 @@ static int ask(struct kvc_ring *r)
 
 	proto_hdr_init(&msg.hdr, KVD_MSG_RING_OPEN, sizeof(msg), tag, 0);
 	rc = fdpass_send(c->sock, &msg, sizeof(msg), NULL, 0);
-	/* The end of the connection is told by reading, behind the last words. */
+	/* The end of the connection is seen by reading, after the last packet. */
 	if (rc == -EPIPE || rc == -ECONNRESET)
 		return -EAGAIN;
 	if (rc == -EAGAIN)

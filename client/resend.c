@@ -7,7 +7,7 @@
  * at the same offsets. What may be submitted again is everything whose answer is bound
  * to be the same: kvd draws tokens by seed and position, and its arithmetic does not
  * depend on neighbours or on what the cache holds. So an answer that was given out in part
- * begins anew, is compared with a hash of what was given out, and goes on from there.
+ * begins again, is compared with a hash of what was given out, and goes on from there.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 /*
  * A request that kills the daemon must not do so for ever, nor so fast that the service
  * manager gives the daemon up. So one that was lost a few times without getting on is held
- * back, each time longer; others get on meanwhile, or are at least not submitted in the
+ * back, each time longer; others proceed meanwhile, or are at least not submitted in the
  * same instants for ever, since the times differ. Who was held back while a daemon died
  * has nothing to do with it.
  *

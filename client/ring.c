@@ -196,7 +196,7 @@ int kvc_ring_open(struct kvc_client *c, struct kvc_ring **ret_ring,
 			 0);
 }
 
-/* Has its daemon died? A kept connection would not tell whoever waits for an answer. */
+/* Has its daemon died? A kept connection would not show it to a thread that waits for an answer. */
 static bool has_hung_up(const struct kvc_ring *r)
 {
 	struct pollfd p = {.fd = r->ring.client ? r->ring.fd_complete : -1};

@@ -9,13 +9,6 @@
  *
  *   submit    client -> daemon   eventfd; the client writes, the daemon reads
  *   complete  daemon -> client   pipe; the daemon writes, the client reads
- *
- * O_NONBLOCK belongs to the open file, which both processes share after the
- * descriptor was passed. A client that clears it and fills an eventfd's counter
- * would block the daemon's next write for ever; hence a pipe, whose writing end
- * the daemon keeps to itself. The daemon reads the eventfd with RWF_NOWAIT, which
- * does not depend on the flag. The client's direction stays an eventfd because
- * writing to a pipe without a reader raises SIGPIPE in the client's program.
  */
 
 #include <stdbool.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * The daemon receives with no control buffer, so that the kernel installs no descriptor,
+ * however many were sent; and where the kernel can (6.16 and later) their sender already
+ * gets EPERM.
+ */
 #include "ipc/fdpass.h"
 
 #include <errno.h>

@@ -6,29 +6,18 @@
  * One packet over the socket, with or without file descriptors. Never blocks
  * (the callers poll), never raises SIGPIPE. Any thread; two threads must not
  * receive from one socket at once.
- *
- * Descriptors travel from the daemon to the client only. The daemon receives with
- * no control buffer, so that the kernel installs none, however many were sent;
- * and where the kernel can (6.16 and later) their sender already gets EPERM.
+ * Descriptors travel from the daemon to the client only.
  */
 
 #include <stddef.h>
 #include <sys/types.h>
 
-/**
- * fdpass_refuse() - daemon: let nobody send descriptors through this socket
- *
- * For a listening socket before accept, or a connected one. Best effort: without
- * kernel support fdpass_recv() is the defence.
- */
+/* Daemon: let nobody send descriptors through this socket, where the kernel can. */
 void fdpass_refuse(int sock);
 
-/**
- * fdpass_send() - send one packet
- * @fds: [n_fds] passed along, at most KVD_MSG_MAX_FDS; they stay the caller's
- *
- * Return: 0; -EAGAIN: the peer does not read; -EPIPE, -ECONNRESET: it is gone;
- * -errno.
+/*
+ * Send one packet, and @fds with it: [n_fds], at most KVD_MSG_MAX_FDS, still the caller's.
+ * Return: 0; -EAGAIN: the peer does not read; -EPIPE, -ECONNRESET: it is gone; -errno.
  */
 int fdpass_send(int sock, const void *buf, size_t len, const int *fds, size_t n_fds);
 

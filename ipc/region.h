@@ -11,20 +11,8 @@
  *   C2D   client  SHRINK GROW SEAL                read-write   read-write
  *   D2C   daemon  SHRINK GROW SEAL FUTURE_WRITE   read-write   read-only
  *
- * The size can never change, so no access behind a check can fault for the
- * length (SIGBUS). What stays possible, and callers must live with:
- *
- *  - A client may punch holes into C2D: bytes turn to 0 at any time.
- *  - Pages are charged to who touches them first; a cgroup or tmpfs limit can
- *    still turn a first touch into SIGBUS, so the daemon touches little.
- *  - FUTURE_WRITE lets only mappings made before it write. It holds against
- *    root and against the daemon's own uid, which a read-only descriptor does
- *    not (they can reopen it through /proc). The price: a restarted daemon
- *    cannot write to the region again, so rings are made anew after a restart;
- *    and holes cannot be punched, so pages of D2C live as long as the client
- *    keeps them mapped. region_deinit() therefore zeroes what was written.
- *
- * Facts behind this and the attacks that were tried: kvd-abi(7).
+ * The size can never change, so no access behind a check can fault for the length
+ * (SIGBUS). A client may still punch holes into C2D: its bytes turn to 0 at any time.
  */
 
 #include <stddef.h>
@@ -53,45 +41,27 @@ struct region {
 		.fd = -1                                                                 \
 	}
 
-/* A memory file that can be sealed and, since Linux 6.3, not be run. Return: the descriptor or
- * -errno. */
+/* A memory file that can be sealed and, since Linux 6.3, not be run. */
 int memfd_sealable(const char *name);
 
-/**
- * region_init() - daemon: create, size, map and seal, in the order that is safe
- * @kind: which side writes
- * @size: a multiple of 4096, not 0
- *
- * The map is zeroed, excluded from core dumps and not inherited by fork().
- * Return: 0, -errno; then @r is as REGION_NULL.
+/*
+ * Daemon: create, size (a multiple of 4096), map and seal. The map is zeroed, excluded from
+ * core dumps and not inherited by fork(). On failure @r is as REGION_NULL.
  */
 int region_init(struct region *r, enum region_kind kind, size_t size);
 
-/**
- * region_init_peer() - client: check a received file and map it
- * @fd:   taken, also on failure
- * @size: what the daemon said it is
- *
- * Return: 0; KVD_E_PROTO if size or seals are not as they must be; -errno.
- */
+/* Client: check a received file and map it. Takes @fd, also on failure. KVD_E_PROTO if size
+ * or seals are not as they must be. */
 int region_init_peer(struct region *r, enum region_kind kind, int fd, size_t size);
 
-/**
- * region_scrub() - daemon: give the contents back before letting go
- * @n_dirty: D2C: bytes from the start that were ever written; C2D: ignored
- *
- * C2D: the pages are freed at once, also under a client that keeps its mapping.
- * D2C: the bytes are zeroed.
- */
+/* Daemon: give the contents back before letting go. @n_dirty: D2C: bytes from the start that
+ * were ever written. */
 void region_scrub(struct region *r, size_t n_dirty);
 
 /* Unmap and close. Idempotent; fine on REGION_NULL. */
 void region_deinit(struct region *r);
 
-/*
- * In a child after fork(): forget the mapping, which fork() did not copy
- * (MADV_DONTFORK), without unmapping what may now stand in its place.
- */
+/* In a child after fork(): forget the mapping, which fork() did not copy. */
 void region_forget(struct region *r);
 
 #endif

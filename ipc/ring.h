@@ -11,21 +11,7 @@
  * Relies on region.c for files that cannot shrink, on doorbell.c for signals that
  * cannot block, on barrier.h for order. Knows no opcode, copies no input, keeps
  * no queue: a CQE that does not fit is the caller's to keep.
- *
- * The daemon's loop, for each ring that was signalled or is still warm:
- *
- *     ring_daemon_disarm()               when its doorbell is readable
- *     ring_daemon_take() until not OK    bounded per tick, so all get a turn
- *     ring_daemon_post() what is ready   until FULL
- *     ring_daemon_notify()               once per tick, after the posts
- *
- * and when it wants to stop watching:
- *
- *     ring_daemon_arm()                  BUSY: there is work, go round again
- *
- * An armed ring costs nothing until its submit doorbell is signalled. New rings
- * are armed. FAULT from any of them is a client's mistake and final: end the
- * session; the functions stay safe to call.
+ * FAULT from any function is the peer's mistake and final; all stay safe to call.
  */
 
 #include <stdbool.h>

@@ -3,6 +3,19 @@
  * The daemon's side of a ring. Whatever the client writes, the only addresses
  * formed here are slots under private masks and arena ranges that were checked;
  * each shared word is loaded once per decision.
+ *
+ * The daemon's loop, for each ring that was signalled or is still warm:
+ *
+ *     ring_daemon_disarm()               when its doorbell is readable
+ *     ring_daemon_take() until not OK    bounded per tick, so all get a turn
+ *     ring_daemon_post() what is ready   until FULL
+ *     ring_daemon_notify()               once per tick, after the posts
+ *
+ * and when it wants to stop watching:
+ *
+ *     ring_daemon_arm()                  BUSY: there is work, go round again
+ *
+ * An armed ring costs nothing until its submit doorbell is signalled. New rings are armed.
  */
 #include "ipc/ring.h"
 

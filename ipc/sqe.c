@@ -195,6 +195,8 @@ int sqe_next_message(const void *bytes, size_t len, size_t *pos,
 	return 1;
 }
 
+/* Not what was refused, or failed before its first token: retries of it would push out what
+ * is of use. */
 bool sqe_was_kept(const struct kvd_cqe *end)
 {
 	return end->res >= 0 || end->res == -ECANCELED || end->u.usage.generated_tokens;

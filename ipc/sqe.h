@@ -5,8 +5,7 @@
 /*
  * What an SQE and the bytes it names must look like, by opcode: the checks that
  * need neither a model nor a session; and what both sides conclude from how it ended.
- * Pure functions over private copies, no state, any thread; fuzzed. Whether a token exists or a text tokenizes is for
- * the daemon.
+ * Pure functions over private copies, no state, any thread; fuzzed.
  */
 
 #include <stdbool.h>
@@ -15,14 +14,8 @@
 
 #include <kvd/abi.h>
 
-/**
- * sqe_check() - opcode, flags, input kind, unused fields and arena bounds
- * @sqe:       private copy
- * @in_bytes:  size of the input arena
- * @out_bytes: size of the output arena
- *
- * Return: 0; -EINVAL; -EFAULT for what leaves an arena.
- */
+/* Opcode, flags, kind of input, unused fields, and the bounds of both arenas. Return: 0;
+ * -EINVAL; -EFAULT for what leaves an arena. */
 int sqe_check(const struct kvd_sqe *sqe, uint64_t in_bytes, uint64_t out_bytes);
 
 /* Bytes by reference; not terminated. */
@@ -52,13 +45,8 @@ int sqe_parse_gen_params(const void *bytes, size_t len, struct kvd_gen_params *r
 int sqe_next_message(const void *bytes, size_t len, size_t *pos,
 		     struct sqe_span *ret_role, struct sqe_span *ret_content);
 
-/**
- * sqe_was_kept() - whether a request with KVD_GEN_KEEP stays for FORK
- * @end: its final CQE
- *
- * Not one that was refused, or failed before its first token: retries of it would push out
- * what is of use. Daemon and client count what is kept by this rule.
- */
+/* Does a request with KVD_GEN_KEEP and this final CQE stay for FORK? Daemon and client count
+ * by this rule what is kept. */
 bool sqe_was_kept(const struct kvd_cqe *end);
 
 #endif

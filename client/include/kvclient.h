@@ -21,7 +21,7 @@
  * can only kvc_close() what it inherited; all else returns -EOWNERDEAD.
  *
  * Restart: when the daemon goes away and comes back, a client and its rings go on. The
- * library shakes hands again, opens the rings anew and submits again what is in flight,
+ * library shakes hands again, opens the rings again and resubmits what is in flight,
  * where the answer is bound to be the same: everything but FORK. Of a streamed answer it
  * gives out only what was not given out before, and checks the rest. What cannot be the
  * same ends with KVD_E_RESTARTED: another model, a different answer. If no daemon comes

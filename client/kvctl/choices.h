@@ -37,7 +37,7 @@ struct choices {
  *
  * Return: 0, also when answers ended with errors of their own (choices_error()), or the
  * library's error, or that of a request that was refused as a whole. choices_deinit() is
- * right after both.
+ * safe after failure.
  */
 int choices_run(struct choices *choices, struct kvc_client *client,
 		const struct kvc_input *input, const struct kvc_gen_opts *opts,

@@ -13,7 +13,7 @@
 
 #define STR(field) (int)strnlen((field), sizeof(field)), (field)
 
-/* Lists are not of the same instant as the statistics: so often they are compared. */
+/* Lists are not of the same instant as the statistics: compare this many times. */
 #define TRIES    25
 #define PAUSE_NS 40000000
 

@@ -248,7 +248,7 @@ enum kvd_notice_kind {
  *
  * RESTARTED is the first word of a new daemon on a connection that it found kept.
  * What the dead one had granted is void: rings, requests, watching. The client says
- * HELLO again, with hello_tag as its tag, gets WELCOME, and opens its rings anew;
+ * HELLO again, with hello_tag as its tag, gets WELCOME, and opens its rings again;
  * the completions in its old rings stay valid, and no more will come there.
  *
  * Until that HELLO comes, which may take as long as the client likes, the daemon

@@ -365,7 +365,7 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
  * stays public after UNPIN, until it is evicted or flushed. Where an equal prefix is public,
  * PIN with PUBLIC pins that one. -EBUSY: its beginning is public in that way, and requests
  * read what follows.
- * FLUSH forgets the blocks that no other prefix has, whoever reads them; of others'
+ * FLUSH forgets the blocks that no other prefix has, even while requests read them; of others'
  * domains it takes KVD_FEATURE_ADMIN. -ENOENT: the prefix has gone.
  */
 struct kvd_msg_prefix_control {
