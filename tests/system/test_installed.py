@@ -67,6 +67,8 @@ def test_its_system_calls_are_enough():
             with confined(Daemon)({**SMALL, "daemon.io_backend": backend,
                                    "daemon.log_target": log_target}) as d:
                 use(d)
+    with confined(Daemon)({**SMALL, "model.tensor_parallel_size": 3, "cpu.threads": 3}) as d:
+        use(d)
 
 
 def test_they_are_enough_for_a_warm_restart():
