@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a step works on, in the words that scheduler and backend share: runs of rows, copies of
- * blocks, and how tokens are drawn. Plain data, any thread; relies on libc only and knows no device.
+ * blocks, and how tokens are drawn. Plain data, any thread; relies on libc only and knows no
+ * device.
  */
 #ifndef KVD_KERNELS_BATCH_H
 #define KVD_KERNELS_BATCH_H

@@ -64,12 +64,11 @@
 enum {
 	KV_BLOCK_TOKENS_MIN = 16,
 	KV_BLOCK_TOKENS_MAX = 32,
-	KV_HEAD_DIM_MAX = 256, /* a multiple of 8 up to here */
-	KV_BLOCK_ALIGN = 64,   /* of block_bytes, of heads and of code planes           */
-	KV_PARAM_ALIGN = 32,   /* of parameter planes                                   */
-	KV_POOL_ALIGN = 4096,  /* of a pool's offset in a file                          */
-	KV_WEIGHTS_ALIGN =
-		2 << 20, /* of weights' offset in a file: a huge page             */
+	KV_HEAD_DIM_MAX = 256,      /* a multiple of 8 up to here */
+	KV_BLOCK_ALIGN = 64,        /* of block_bytes, of heads and of code planes */
+	KV_PARAM_ALIGN = 32,        /* of parameter planes */
+	KV_POOL_ALIGN = 4096,       /* of a pool's offset in a file */
+	KV_WEIGHTS_ALIGN = 2 << 20, /* of weights' offset in a file: a huge page */
 	KV_MAX_LAYERS = 1024,
 	KV_MAX_KV_HEADS = 1024,
 };

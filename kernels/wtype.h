@@ -29,8 +29,7 @@ enum kv_wtype {
 };
 
 enum {
-	KV_MAX_COLS =
-		1 << 20, /* of a weight row; bounds integer sums and scratch sizes */
+	KV_MAX_COLS = 1 << 20, /* of a weight row; bounds integer sums and scratch */
 	KV_MAX_ROWS = 1 << 28,
 };
 

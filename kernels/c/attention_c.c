@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over fp16 planes, open blocks, merging of spans, the reference. Formulas: kernels/cpu/ops.h. */
+/* Attention over fp16 planes, open blocks, merging of spans, the reference. Formulas:
+ * kernels/cpu/ops.h. */
 #include <math.h>
 
 #include "kernels/c/c.h"

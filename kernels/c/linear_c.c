@@ -69,8 +69,7 @@ static float param_at(struct form f, const uint8_t *p, uint32_t i)
 /* One group of a panel, laid out for reading: the codes of a column in element order. */
 struct group {
 	int16_t codes[KV_PANEL][KV_GROUP];
-	float scale[2]
-		   [KV_PANEL]; /* of each half; of the group, both are the same         */
+	float scale[2][KV_PANEL]; /* of each half; of the group, both are the same */
 	float min[KV_PANEL];
 };
 

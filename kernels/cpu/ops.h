@@ -23,10 +23,9 @@
 /* --- linear ------------------------------------------------------------------------- */
 
 enum {
-	KV_PANEL = 32, /* columns (outputs) of a panel                            */
-	KV_GROUP = 32, /* elements along k under one scale                        */
-	KV_ACT_MAX =
-		127 * 128, /* largest activation code                                 */
+	KV_PANEL = 32,          /* columns (outputs) of a panel     */
+	KV_GROUP = 32,          /* elements along k under one scale */
+	KV_ACT_MAX = 127 * 128, /* largest activation code          */
 };
 
 /*
@@ -43,19 +42,18 @@ enum {
  * The float forms are [k][32 cols] of the element type. Columns past n are all zero.
  */
 enum kv_form {
-	KV_FORM_NIB_SYM, /* nibbles, fp16 scales                  Q4_0                   */
-	KV_FORM_NIB_MIN, /* nibbles, fp16 scales and minimums     Q4_1                   */
-	KV_FORM_NIB_MIN32, /* nibbles, float scales and minimums    Q4_K                   */
-	KV_FORM_BYTE_SYM, /* bytes, fp16 scales                    Q5_0 Q8_0              */
-	KV_FORM_BYTE_MIN, /* bytes, fp16 scales and minimums       Q5_1                   */
-	KV_FORM_BYTE_MIN32, /* bytes, float scales and minimums     Q5_K                   */
-	KV_FORM_BYTE_HALF, /* bytes, float scales of 16 elements    Q6_K                   */
+	KV_FORM_NIB_SYM,    /* nibbles, fp16 scales                 Q4_0      */
+	KV_FORM_NIB_MIN,    /* nibbles, fp16 scales and minimums    Q4_1      */
+	KV_FORM_NIB_MIN32,  /* nibbles, float scales and minimums   Q4_K      */
+	KV_FORM_BYTE_SYM,   /* bytes, fp16 scales                   Q5_0 Q8_0 */
+	KV_FORM_BYTE_MIN,   /* bytes, fp16 scales and minimums      Q5_1      */
+	KV_FORM_BYTE_MIN32, /* bytes, float scales and minimums     Q5_K      */
+	KV_FORM_BYTE_HALF,  /* bytes, float scales of 16 elements   Q6_K      */
 	KV_FORM_F32,
 	KV_FORM_F16,
 	KV_FORM_BF16,
 	KV_FORM_N,
-	KV_FORM_N_INT =
-		KV_FORM_F32, /* forms below use quantized activations              */
+	KV_FORM_N_INT = KV_FORM_F32, /* forms below use quantized activations */
 };
 
 /*
@@ -65,11 +63,10 @@ enum kv_form {
  * own kernels; sums are those of a.
  */
 struct kv_act {
-	uint8_t *codes; /* [m][k * 2], rows 64-byte aligned                             */
-	float *scale;   /* [m]                                                          */
-	float *sum;     /* [m][k / 32] per group, as float (exact)                      */
-	int32_t *
-		half_sum; /* [m][k / 16] per 16 elements                                  */
+	uint8_t *codes;    /* [m][k * 2], rows 64-byte aligned        */
+	float *scale;      /* [m]                                     */
+	float *sum;        /* [m][k / 32] per group, as float (exact) */
+	int32_t *half_sum; /* [m][k / 16] per 16 elements             */
 	uint32_t k;
 };
 
@@ -102,18 +99,17 @@ typedef void kv_act_fn(const float *x, const struct kv_act *act, uint32_t row);
  * Then f = f + bias where there is one, and y = f.
  */
 struct kv_gemm {
-	const uint8_t *panel; /* 64-byte aligned                                       */
+	const uint8_t *panel; /* 64-byte aligned */
 	uint32_t k, zero_shift;
-	uint32_t n_cols; /* outputs of this panel, 1..32                          */
+	uint32_t n_cols; /* outputs of this panel, 1..32 */
 	uint32_t m0, m1;
-	const struct kv_act
-		*act;   /* integer forms                                         */
-	const float *x; /* float forms, [.][ldx]                                 */
+	const struct kv_act *act; /* integer forms */
+	const float *x;           /* float forms, [.][ldx] */
 	size_t ldx;
-	float *y; /* column 0 of this panel, row 0                         */
+	float *y; /* column 0 of this panel, row 0 */
 	size_t ldy;
-	const float *bias; /* for column 0 of this panel, or NULL                   */
-	uint8_t *scratch;  /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned   */
+	const float *bias; /* for column 0 of this panel, or NULL */
+	uint8_t *scratch;  /* this thread's, kv_gemm_scratch(k) bytes, 64 aligned */
 };
 
 /* Room for one panel's codes as 16-bit integers and three float parameters a group, and for
@@ -129,9 +125,8 @@ typedef void kv_gemm_fn(const struct kv_gemm *g);
 /* --- attention ---------------------------------------------------------------------- */
 
 enum {
-	KV_SPAN = 256, /* positions of a span, starting at multiples of it          */
-	KV_SPAN_QUERIES =
-		12, /* at most, of one kernel call                               */
+	KV_SPAN = 256,        /* positions of a span, starting at multiples of it */
+	KV_SPAN_QUERIES = 12, /* at most, of one kernel call                      */
 	KV_SPAN_BLOCKS = KV_SPAN / KV_BLOCK_TOKENS_MIN,
 	KV_CODE_TOP = 16383, /* largest 15-bit code of a query or a weight */
 };

@@ -17,7 +17,7 @@
  * of one; it is good when the old word's next is below its units. Only then may the claimer
  * read fn and arg: the loop cannot end before the claimed unit is done, so they are stable.
  * A claim past the end reads nothing and needs no undoing, as the next loop stores the whole
- * word anew; at most one per thread is under way, so next cannot run into the upper half.
+ * word again; at most one per thread is under way, so next cannot run into the upper half.
  *
  * Sleep. A thread announces itself in n_sleepers, then looks at the claim word again, then
  * sleeps while wake_seq is what it was; the publisher stores the word, steps wake_seq, then

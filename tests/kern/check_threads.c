@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Every unit runs exactly once, whoever sleeps. */
+/* Every unit runs exactly once, no matter who sleeps. */
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

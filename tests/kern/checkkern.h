@@ -15,15 +15,12 @@
 #include "kernels/cpu/ops.h"
 
 struct ck {
-	const char *bundle; /* name of the bundle under test                          */
+	const char *bundle; /* name of the bundle under test */
 	uint32_t features;
-	struct kv_cpu_ops
-		ops; /* of the bundle                                          */
-	struct kv_cpu_ops
-		below; /* of the bundle before it: equal pointers need no test   */
-	struct kv_cpu_ops
-		ref; /* C                                                      */
-	bool quick;  /* small sizes only                                       */
+	struct kv_cpu_ops ops;   /* of the bundle */
+	struct kv_cpu_ops below; /* of the one before it: equal pointers need no test */
+	struct kv_cpu_ops ref;   /* C */
+	bool quick;              /* small sizes only */
 };
 
 /* --- random numbers, repeatable ----------------------------------------------------- */
