@@ -285,10 +285,40 @@ void engine_stats(const struct engine *engine, struct kvd_stats *stats)
 	stats->evicted_blocks = cache.counters.evicted_blocks;
 }
 
+static int engine_make_plan(struct engine *engine)
+{
+	struct plan_caps caps;
+	int r;
+
+	sched_plan_caps(engine->sched, &caps);
+	r = plan_init(&engine->plan, &caps);
+	if (r)
+		return r;
+	r = plan_result_init(&engine->results[0], &caps);
+	if (r)
+		return r;
+	return plan_result_init(&engine->results[1], &caps);
+}
+
+static int engine_start_workers(struct engine *engine)
+{
+	int r;
+
+	r = engine_model_worker_start(engine);
+	if (r)
+		return r;
+	r = loop_io_add(engine->loop, &engine->worker_io, engine->worker.event_fd,
+			LOOP_READ, engine_stepped);
+	if (r || !engine->keep.pages.worker.started)
+		return r;
+	return loop_io_add(engine->loop, &engine->pages_io,
+			   engine->keep.pages.worker.event_fd, LOOP_READ,
+			   engine_has_pages);
+}
+
 int engine_init(struct engine *engine, const struct engine_setup *setup, char *error,
 		size_t error_size)
 {
-	struct plan_caps caps;
 	int r;
 
 	*engine = (struct engine){
@@ -308,10 +338,7 @@ int engine_init(struct engine *engine, const struct engine_setup *setup, char *e
 	r = engine_model_load(engine, error, error_size);
 	if (r)
 		return r;
-	sched_plan_caps(engine->sched, &caps);
-	r = plan_init(&engine->plan, &caps);
-	for (int i = 0; !r && i < 2; i++)
-		r = plan_result_init(&engine->results[i], &caps);
+	r = engine_make_plan(engine);
 	if (r) {
 		snprintf(error, error_size,
 			 "cannot get the memory for a step: %s; lower [scheduler] "
@@ -319,14 +346,7 @@ int engine_init(struct engine *engine, const struct engine_setup *setup, char *e
 			 strerror(-r));
 		return r;
 	}
-	r = engine_model_worker_start(engine);
-	if (!r)
-		r = loop_io_add(engine->loop, &engine->worker_io, engine->worker.event_fd,
-				LOOP_READ, engine_stepped);
-	if (!r && engine->keep.pages.worker.started)
-		r = loop_io_add(engine->loop, &engine->pages_io,
-				engine->keep.pages.worker.event_fd, LOOP_READ,
-				engine_has_pages);
+	r = engine_start_workers(engine);
 	if (r)
 		snprintf(error, error_size, "cannot start the worker threads: %s%s",
 			 strerror(-r),

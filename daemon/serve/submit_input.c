@@ -92,16 +92,17 @@ kvd_res submit_read_params(struct op_generate *g, const struct kvd_sqe *sqe,
 	if (sqe->params_len > PARAMS_MAX)
 		return -EINVAL;
 	r = copy_in(g->op.ring, sqe->params_off, sqe->params_len, ret_copy);
-	if (!r)
-		r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params,
-					 ret_stops);
-	if (!r && ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
-		r = -EINVAL;
-	if (!r)
-		r = emit_init(&g->emit, ret_stops, ret_params->n_stop);
-	if (!r) {
-		g->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
-		g->keep = ret_params->flags & KVD_GEN_KEEP;
-	}
-	return r;
+	if (r)
+		return r;
+	r = sqe_parse_gen_params(*ret_copy, sqe->params_len, ret_params, ret_stops);
+	if (r)
+		return r;
+	if (ret_params->fork_at && sqe->opcode != KVD_OP_FORK)
+		return -EINVAL;
+	r = emit_init(&g->emit, ret_stops, ret_params->n_stop);
+	if (r)
+		return r;
+	g->want_logprobs = ret_params->flags & KVD_GEN_LOGPROBS;
+	g->keep = ret_params->flags & KVD_GEN_KEEP;
+	return 0;
 }
