@@ -15,24 +15,33 @@
 
 enum { KV_MAX_OP_ROWS = 1 << 16 };
 
+/**
+ * struct kv_device - a CPU, with its compute threads
+ * @next_id: of pools and batches, so that a stale one is never taken for a new one
+ * @weights: what weights and tables are cut from
+ */
 struct kv_device {
 	struct threads *threads;
 	struct kv_cpu_ops ops;
 	uint32_t features;
 	char variant[48];
-	uint64_t
-		next_id; /* of pools and batches, so that a stale one is never taken for new */
-	struct memory_arena weights; /* that weights and tables are cut from */
+	uint64_t next_id;
+	struct memory_arena weights;
 };
 
+/**
+ * struct kv_pool - blocks, and tail slots beside them
+ * @tails: [n_tails] of layout.tail_bytes
+ * @map_bytes: of the file mapping; 0: @base is from memory_alloc()
+ */
 struct kv_pool {
 	struct kv_device *dev;
 	struct kv_layout layout;
 	uint32_t n_blocks, n_tails;
 	uint64_t id;
 	uint8_t *base;
-	uint8_t *tails; /* [n_tails] of layout.tail_bytes                              */
-	size_t map_bytes; /* of the file mapping; 0: from memory_alloc()                   */
+	uint8_t *tails;
+	size_t map_bytes;
 };
 
 struct kv_table {
@@ -48,45 +57,63 @@ struct scratch {
 	size_t size;
 };
 
-/* cos and sin of the rows of one batch are kept until another batch asks. */
+/**
+ * struct kv_rope - cos and sin of the rows of one batch, kept until another batch asks
+ * @freq: [rope_dims / 2] radians a position
+ * @batch_id: whose rows @cs holds
+ * @cs: [n_rows][rope_dims] floats
+ */
 struct kv_rope {
 	struct kv_device *dev;
 	enum kv_rope_mode mode;
 	uint32_t rope_dims;
-	double *freq;      /* [rope_dims / 2] radians a position                        */
-	uint64_t batch_id; /* whose rows cs holds                                       */
-	struct scratch cs; /* [n_rows][rope_dims] floats                                */
+	double *freq;
+	uint64_t batch_id;
+	struct scratch cs;
 };
 
-/* How attention of one batch is cut up: see attention.h. */
+/**
+ * struct attn_plan - how attention of one batch is cut up: see attention.h
+ * @batch_id, @pool_id: what it was made for; 0: none
+ * @n_rep: query heads of a KV head
+ * @max_aside, @window: spans put aside, and at a time
+ * @cost: of all, in ns, roughly
+ * @spans_needed, @spans_read: of a layer, see struct attention_counts
+ * @entries: [n_entries + 1], the last one holding the totals
+ * @groups: by span
+ */
 struct attn_plan {
-	uint64_t batch_id,
-		pool_id; /* what it was made for; 0: none                       */
+	uint64_t batch_id, pool_id;
 	uint32_t n_heads;
-	uint32_t n_rep; /* query heads of a KV head                            */
+	uint32_t n_rep;
 	uint32_t group_heads, n_head_groups;
 	uint32_t tile_rows;
 	uint32_t n_tiles, n_groups, n_members;
-	uint32_t max_aside, window; /* spans put aside, and at a time              */
+	uint32_t max_aside, window;
 	size_t n_states;
-	uint64_t cost;                     /* of all, in ns, roughly               */
-	uint64_t spans_needed, spans_read; /* a layer                              */
-	struct attn_entry
-		*entries; /* [n_entries + 1], the last one holding the totals    */
+	uint64_t cost;
+	uint64_t spans_needed, spans_read;
+	struct attn_entry *entries;
 	struct attn_member *members;
-	struct attn_group *groups; /* by span                                      */
+	struct attn_group *groups;
 	struct scratch entry_mem, member_mem, group_mem, prefixes;
 };
 
-/* Open blocks of one batch: see kv_write.c. */
+/**
+ * struct kv_own - partial blocks of one batch: see kv_write.c
+ * @batch_id, @pool_id: what it was made for; 0: none
+ * @layer: whose planes are kept
+ * @kept0: [n_entries] u32: kept blocks of the entries before
+ * @full: [n_full][2] u32: entry, number of the block in it
+ * @planes: [n_kept] of a layer's fp16 planes
+ */
 struct kv_own {
-	uint64_t batch_id,
-		pool_id; /* what it was made for; 0: none                       */
-	uint32_t layer;  /* whose planes are kept                               */
+	uint64_t batch_id, pool_id;
+	uint32_t layer;
 	uint32_t n_kept, n_full;
-	struct scratch kept0;  /* [n_entries] u32: kept blocks of entries before      */
-	struct scratch full;   /* [n_full][2] u32: entry, number of the block in it   */
-	struct scratch planes; /* [n_kept] of a layer's fp16 planes                   */
+	struct scratch kept0;
+	struct scratch full;
+	struct scratch planes;
 };
 
 /* What attention() of a stream has read since stream_open(). A span counts once for each KV head
@@ -95,20 +122,26 @@ struct attention_counts {
 	uint64_t spans_needed, spans_read;
 };
 
+/**
+ * struct kv_stream - the loaded batch, and scratch of the ops
+ * @batch_id: 0: none loaded
+ * @checked_batch_id, @checked_pool_id: whose block ids were found in range
+ * @row_entry: [n_rows] u32: entry of each row
+ * @queries, @query_codes: of the layer at work
+ * @heaps: of sample() and top(): [n_vocab] ids each
+ */
 struct kv_stream {
 	struct kv_device *dev;
 	struct kv_batch batch;
-	uint64_t batch_id; /* 0: none loaded                                        */
-	uint64_t checked_batch_id,
-		checked_pool_id; /* block ids found in range            */
-	struct scratch
-		row_entry; /* [n_rows] u32: entry of each row                       */
+	uint64_t batch_id;
+	uint64_t checked_batch_id, checked_pool_id;
+	struct scratch row_entry;
 	struct attention_counts counts;
 	struct attn_plan plan;
 	struct kv_own own;
 	struct scratch act_codes, act_sums, gemm, partials;
-	struct scratch queries, query_codes; /* of the layer at work */
-	struct scratch heaps; /* of sample() and top(): [n_vocab] ids each */
+	struct scratch queries, query_codes;
+	struct scratch heaps;
 };
 
 /* At least size bytes in s, content not kept, 64-byte aligned. Return: 0 or -ENOMEM. */
