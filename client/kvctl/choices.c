@@ -67,12 +67,12 @@ void choices_print_json(const struct choices *choices, FILE *f)
 
 	json_init(&json, f);
 	json_open_object(&json, NULL);
-	json_u64(&json, "seed", choices->seed);
 	json_open_array(&json, "choices");
 	for (uint32_t i = 0; i < choices->n; i++) {
 		json_open_object(&json, NULL);
 		json_u64(&json, "index", i);
 		choice_print_keys(&json, &choices->list[i].result);
+		json_u64(&json, "seed", choices->seed + i);
 		if (choices->list[i].res < 0)
 			json_str(&json, "error", kvc_errname(choices->list[i].res));
 		json_close_object(&json);

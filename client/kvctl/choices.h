@@ -47,7 +47,7 @@ void choices_deinit(struct choices *choices);
 /* The first answer's error, or 0. */
 int choices_error(const struct choices *choices);
 
-/* One document: an object with the first one's "seed" and the array "choices". */
+/* One document: an object with the array "choices". */
 void choices_print_json(const struct choices *choices, FILE *f);
 
 /* Why a sequence ended, enum kvd_finish, as JSON names it. */

@@ -66,7 +66,7 @@ def test_generate():
     with Daemon(SMALL) as d:
         got = d.generate("What is the capital of France?", raw=False, tokens=64)
         equal(set(got), {"text", "tokens", "finish_reason", "prompt_tokens", "cached_tokens",
-                         "ttft_ms", "tokens_per_s"}, "keys")
+                         "ttft_ms", "tokens_per_s", "seed"}, "keys")
         equal(got["text"], "The capital of France is Paris.", "answer")
         equal(got["finish_reason"], "stop", "finish_reason")
         equal(d.generate(prose(9, 2), tokens=5)["finish_reason"], "length", "finish_reason")
@@ -101,7 +101,7 @@ def test_several_answers():
         equal([c["index"] for c in got["choices"]], [0, 1, 2], "indices")
         for i, choice in enumerate(got["choices"]):
             equal(set(choice), set(alone[i]) | {"index"}, "keys of a choice")
-            for key in ("text", "tokens", "logprobs", "finish_reason", "prompt_tokens"):
+            for key in ("text", "tokens", "logprobs", "finish_reason", "prompt_tokens", "seed"):
                 equal(choice[key], alone[i][key], f"{key} of choice {i}")
         with open(report, encoding="utf-8") as f:
             equal(json.load(f)["choices"], got["choices"], "the report")

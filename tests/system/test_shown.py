@@ -61,8 +61,10 @@ def test_each_run_draws_its_own_seed():
             equal(again["tokens"], told[0]["tokens"], "the answer to the seed that was told")
             equal(json.loads(d.kvctl(*ask, "a").stdout)["seed"], 0, "seed without a choice")
             several = json.loads(d.kvctl(*warm, "-n", "2", "a").stdout)
-            second = json.loads(d.kvctl(*warm, "--seed", str(several["seed"] + 1), "a").stdout)
-            equal(second["tokens"], several["choices"][1]["tokens"], "the second of two")
+            one, two = several["choices"]
+            equal(two["seed"], one["seed"] + 1, "seed of the second of two")
+            again = json.loads(d.kvctl(*warm, "--seed", str(two["seed"]), "a").stdout)
+            equal(again["tokens"], two["tokens"], "the second of two")
 
 
 def test_one_token_has_no_perplexity():
