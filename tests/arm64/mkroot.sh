@@ -8,8 +8,9 @@
 # left alone: apt works on lists and a package database of the folder's own.
 set -eu
 [ $# -eq 1 ] || { echo "usage: mkroot.sh FOLDER" >&2; exit 2; }
-packages='libc6-dev libgcc-12-dev liburing-dev libsystemd-dev libinih-dev libpcre2-dev
-	libssl-dev libxxhash-dev check'
+gcc_version=$(aarch64-linux-gnu-gcc -dumpversion)
+packages="libc6-dev libgcc-${gcc_version%%.*}-dev liburing-dev libsystemd-dev libinih-dev
+	libpcre2-dev libssl-dev libxxhash-dev check"
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 part=$folder/part
