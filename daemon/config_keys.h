@@ -24,9 +24,9 @@ enum config_type {
 	CONFIG_KV_DTYPE, /* struct config_kv_dtype: one of `choices`, or k=X,v=Y of them */
 };
 
+/* @text: NULL ends the list; of two with one value the first is shown */
 struct config_choice {
-	const char *
-		text; /* NULL ends the list; of two with one value the first is printed */
+	const char *text;
 	int value;
 	const char *refusal; /* known by name but not to be had, and why; else NULL */
 };

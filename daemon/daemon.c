@@ -45,7 +45,6 @@ static void on_manager_room(struct loop_timer *timer, uint64_t now_ns)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, manager_room);
 
-	(void)now_ns;
 	daemon_notified(daemon, notify_flush(!daemon->stalled));
 }
 
@@ -83,7 +82,6 @@ static void on_sighup(struct loop_signal *signal, int signo)
 	unsigned int n;
 	int r;
 
-	(void)signo;
 	notify_reloading();
 	r = daemon->reload(daemon->reload_ctx, &fresh);
 	if (r) {
@@ -137,7 +135,6 @@ static void on_status(struct loop_timer *timer, uint64_t now_ns)
 	struct kvd_stats s = {0};
 	char text[sizeof(daemon->status_text)];
 
-	(void)now_ns;
 	log_catch_up();
 	engine_stats(&daemon->engine, &s);
 	if (!daemon->engine.model)
@@ -168,7 +165,6 @@ static uint64_t on_prepare(struct loop *loop, void *userdata)
 {
 	struct daemon *daemon = userdata;
 
-	(void)loop;
 	return ring_watch_prepare(&daemon->sessions);
 }
 
@@ -359,7 +355,6 @@ static bool is_hidden(const char *path)
 
 static void warn_of_name(struct config_report *report, const char *text)
 {
-	(void)report;
 	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s", text);
 }
 

@@ -78,7 +78,6 @@ static const char usage[] =
 
 static void report_line(struct config_report *report, const char *text)
 {
-	(void)report;
 	log_event(LOG_ERR, LOG_FIELDS(.message_id = MSGID_CONFIG_BAD), "%s", text);
 }
 

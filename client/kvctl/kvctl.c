@@ -34,7 +34,6 @@ static void on_alarm(int sig)
 {
 	static const char text[] = "kvctl: no result within --timeout\n";
 
-	(void)sig;
 	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
 		_exit(EXIT_TIMED_OUT);
 	_exit(EXIT_TIMED_OUT);

@@ -4,8 +4,9 @@
  *
  * A tree is walked children first, so that what goes never has a child: the next node is the
  * first child of the first child..., then its sibling, then their parent. Each step is a bounded
- * piece of work; between two of them a flush stands at a node (prefix_walk.h). Who publishes below a
- * node that is yet to go has published for nothing: the walk comes back down.
+ * piece of work; between two of them a flush stands at a node (prefix_walk.h). Who
+ * publishes below a node that is yet to go has published for nothing: the walk comes
+ * back down.
  *
  * A domain's trees are found by a pass over the slab: a node of the domain whose parent is none, or
  * is public and not of the domain. A second pass counts what is left. Trees that were published

@@ -105,7 +105,6 @@ static void engine_has_pages(struct loop_io *io, uint32_t events)
 {
 	struct engine *engine = container_of(io, struct engine, pages_io);
 
-	(void)events;
 	engine_save(&engine->save);
 }
 
@@ -142,7 +141,6 @@ void engine_stepped(struct loop_io *io, uint32_t events)
 	struct engine *engine = container_of(io, struct engine, worker_io);
 	int status;
 
-	(void)events;
 	if (!worker_collect(&engine->worker))
 		return;
 	engine->n_steps++;

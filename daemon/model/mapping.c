@@ -49,8 +49,6 @@ static void on_sigbus(int signal, siginfo_t *info, void *context)
 	int saved = errno;
 	bool filled = false;
 
-	(void)signal;
-	(void)context;
 	for (unsigned i = 0; !filled && i < MAX_MAPPINGS; i++)
 		filled = fill(i, (uintptr_t)info->si_addr);
 	/* The access is repeated, and then the handler before is asked. */

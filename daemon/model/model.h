@@ -66,8 +66,8 @@ struct model {
  * @fingerprint: [32] of a file that was loaded before; NULL: hash the file, and see that its
  *		 values are finite
  *
- * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor, or what cannot be divided; -EIO as gguf_check_read();
- * -ENOMEM.
+ * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor, or what cannot be divided;
+ * -EIO as gguf_check_read(); -ENOMEM.
  */
 int model_load(struct model *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,

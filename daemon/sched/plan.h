@@ -8,7 +8,8 @@
  * fills a result and hands both back; whoever holds them may touch them, nobody else. No
  * locks, no atomics: the hand-over is the barrier.
  *
- * Relies on: kernels/batch.h, so that a backend takes entries and copies as they are. This is the only header of daemon/sched that daemon/model includes.
+ * Relies on: kernels/batch.h, so that a backend takes entries and copies as they are.
+ * This is the only header of daemon/sched that daemon/model includes.
  *
  * Rows are the unit of work: row r is one token of one sequence at one position, and all
  * rows of a step go through the layers as one batch. An entry is a run of rows of one

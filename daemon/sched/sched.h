@@ -19,9 +19,10 @@
  *
  * One plan is in flight at a time.
  *
- * A plan holds one row for each request that decodes, then prefill chunks: uids take turns over rows
- * (step.c, policy.c), waiting requests are admitted and adopt what is published (admit.c). Quotas are
- * checked where the cost arises; who is at a limit waits for itself and for nobody else.
+ * A plan holds one row for each request that decodes, then prefill chunks: uids take
+ * turns over rows (step.c, policy.c), waiting requests are admitted and adopt what is
+ * published (admit.c). Quotas are checked where the cost arises; who is at a limit
+ * waits for itself and for nobody else.
  *
  * Deadlines: a request that is past its own ends with SCHED_REASON_DEADLINE at the next
  * sched_plan() or sched_expire(); the step in flight is not cut short.
@@ -205,8 +206,8 @@ void sched_pause(struct sched *sched, uint32_t id, bool paused);
  * sched_plan() - the next step
  * @plan: initialized with at least sched_plan_caps(); in flight until sched_complete()
  *
- * Events may appear also without rows. Return: number of rows; 0: nothing can run until something is
- * added, resumed or cancelled.
+ * Events may appear also without rows. Return: number of rows; 0: nothing can run until
+ * something is added, resumed or cancelled.
  */
 uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan);
 

@@ -100,7 +100,6 @@ static void encoder_stepped(struct loop_io *io, uint32_t events)
 	struct encoder *encoder = container_of(io, struct encoder, io);
 	struct encoder_wait *wait = encoder->current;
 
-	(void)events;
 	if (!worker_collect(&encoder->worker))
 		return;
 	encoder->current = NULL;

@@ -33,7 +33,6 @@ static void session_store(struct loop_timer *timer, uint64_t now_ns)
 	struct session *session = container_of(timer, struct session, keep_timer);
 	char name[FDSTORE_NAME_MAX];
 
-	(void)now_ns;
 	session_store_name(session, name);
 	/* What is not kept yet ends with the daemon, and its client connects again. */
 	session->stored = session->state == SESSION_READY &&

@@ -71,7 +71,6 @@ static void session_ring_doorbell(struct loop_io *io, uint32_t events)
 {
 	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
 
-	(void)events;
 	ring_daemon_disarm(&ring->ring);
 	session_ring_warm(ring);
 }

@@ -29,7 +29,6 @@ static kvd_res submit_cancel(struct op *op, const struct kvd_sqe *sqe,
 {
 	int32_t n = session_ring_forget_kept(op->ring, sqe->arg);
 
-	(void)ret_detail;
 	for (struct op *other = op->ring->ops; other; other = other->next) {
 		if (other == op || other->user_data != sqe->arg || !other->seq_id)
 			continue;

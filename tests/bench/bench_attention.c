@@ -199,7 +199,6 @@ static void read_piece(void *arg, uint32_t unit, uint32_t thread)
 	const uint64_t *p = (const void *)(b->read_mem + (size_t)unit * READ_PIECE);
 	uint64_t sum[8] = {0};
 
-	(void)thread;
 	for (size_t i = 0; i < READ_PIECE / 8; i += 8)
 		for (int k = 0; k < 8; k++)
 			sum[k] += p[i + k];

@@ -12,7 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static void check_line(struct config_report *report, const char *text)
 {
-	(void)report;
 	for (; *text; text++)
 		if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e)
 			abort();

@@ -20,7 +20,6 @@ static int replay_file(const char *path, const struct stat *st, int type, struct
 	uint8_t *data;
 	FILE *f;
 
-	(void)ftw;
 	if (type != FTW_F)
 		return 0;
 	f = fopen(path, "rb");

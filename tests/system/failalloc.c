@@ -63,8 +63,6 @@ static struct {
 
 static int add_image(struct dl_phdr_info *info, size_t size, void *arg)
 {
-	(void)size;
-	(void)arg;
 	/* The program itself comes first and has no name. */
 	if (info->dlpi_name[0] && !strstr(info->dlpi_name, "libkvclient"))
 		return 0;

@@ -28,7 +28,6 @@ static volatile sig_atomic_t stop;
 
 static void on_sigterm(int signo)
 {
-	(void)signo;
 	stop = 1;
 }
 

@@ -78,7 +78,6 @@ struct asker {
 
 static void on_term(int signo)
 {
-	(void)signo;
 	stopping = 1;
 }
 

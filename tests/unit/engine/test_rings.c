@@ -290,7 +290,6 @@ static uint64_t until_answered(struct loop *l, void *userdata)
 {
 	uint64_t sleep_ns = ring_watch_prepare(&sessions);
 
-	(void)userdata;
 	if (before)
 		ck_assert_uint_ge(posted(before), posted(awaited));
 	if (posted(awaited) == 2)
@@ -398,7 +397,6 @@ static int n_turns;
 /* Mark the session in the first turn, when the loop is about to look at its socket. */
 static uint64_t close_first(struct loop *l, void *userdata)
 {
-	(void)userdata;
 	if (n_turns++ == 0)
 		session_fault(session, "a test");
 	if (n_turns == 4)

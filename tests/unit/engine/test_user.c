@@ -24,14 +24,12 @@ static int pair[2];
 
 static void no_mistake(struct config_report *r, const char *text)
 {
-	(void)r;
 	ck_abort_msg("%s", text);
 }
 
 /* The last line; report.n_errors says how many there were. */
 static void keep_line(struct config_report *r, const char *text)
 {
-	(void)r;
 	snprintf(error, sizeof(error), "%s", text);
 }
 

@@ -7,10 +7,10 @@
  * opcode with answers that can be told in advance. What the tests of libkvclient
  * and the benchmark of the transport talk to.
  *
- * Text tokenizes to its bytes. PREFIX_LOOKUP finds all whole blocks of four, by the name of
- * the first byte. GENERATE echoes the input, three bytes a token (more
- * where that would cut a character), and ends with timeout_ms as detail; all requests advance by one token a round, so short ones overtake long ones.
- * Inputs that begin with a word do more:
+ * Text tokenizes to its bytes. PREFIX_LOOKUP finds all whole blocks of four, by the name
+ * of the first byte. GENERATE echoes the input, three bytes a token (more where that
+ * would cut a character), and ends with timeout_ms as detail; all requests advance by one
+ * token a round, so short ones overtake long ones. Inputs that begin with a word do more:
  *
  *   "die"   the process exits after three tokens
  *   "hang"  no token, no end until CANCEL

@@ -380,7 +380,6 @@ static void *ask_stats(void *arg)
 {
 	struct kvd_stats stats = {.size = sizeof(stats)};
 
-	(void)arg;
 	return (void *)(long)kvc_stats(client, &stats);
 }
 
@@ -477,7 +476,6 @@ static void *changing(void *arg)
 	long n = 0;
 	int rc;
 
-	(void)arg;
 	while (!stopped()) {
 		rc = kvc_cache_flush(client, NULL, NULL, NULL);
 		if (rc != 0 && rc != KVD_E_RESTARTED)

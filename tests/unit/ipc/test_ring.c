@@ -432,7 +432,6 @@ static void *post_and_wipe(void *arg)
 	struct kvd_cqe cqe = {.user_data = 3, .res = 7};
 	uint64_t *words = (void *)wiped_d.cq;
 
-	(void)arg;
 	memset(cqe.u.raw, 5, sizeof(cqe.u.raw));
 	for (uint32_t n = 0; n < WIPES; n++) {
 		wait_for(&n_looked, n);

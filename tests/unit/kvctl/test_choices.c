@@ -20,42 +20,32 @@ static unsigned int n_script, at;
 int kvc_ring_open(struct kvc_client *client, struct kvc_ring **ret_ring,
 		  const struct kvc_ring_opts *opts)
 {
-	(void)client;
-	(void)opts;
 	*ret_ring = NULL;
 	return 0;
 }
 
 void kvc_ring_close(struct kvc_ring *ring)
 {
-	(void)ring;
 }
 
 struct kvc_sqe *kvc_ring_get_sqe(struct kvc_ring *ring)
 {
-	(void)ring;
 	return NULL;
 }
 
 void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,
 		       const struct kvc_gen_opts *opts)
 {
-	(void)sqe;
-	(void)input;
-	(void)opts;
 }
 
 int kvc_ring_submit(struct kvc_ring *ring)
 {
-	(void)ring;
 	return 1;
 }
 
 int kvc_ring_wait_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe,
 		      int64_t timeout_ns)
 {
-	(void)ring;
-	(void)timeout_ns;
 	if (at == n_script)
 		return -ENODATA;
 	*ret_cqe = &script[at++];
@@ -64,7 +54,6 @@ int kvc_ring_wait_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe,
 
 void kvc_ring_cqe_seen(struct kvc_ring *ring)
 {
-	(void)ring;
 }
 
 const char *kvc_errname(int err)

@@ -37,7 +37,6 @@ static int add_length(void *arg, const uint8_t *piece, size_t len)
 {
 	struct lengths *got = arg;
 
-	(void)piece;
 	got->len += (size_t)snprintf(got->text + got->len, sizeof(got->text) - got->len,
 				     " %zu", len);
 	return 0;
