@@ -167,7 +167,7 @@ static const kvd_res refusals[] = {
 	[SCHED_NO_PARENT] = -ENOENT,
 };
 
-/* The detail is the limit, but for two conditions: clients count in tokens. */
+/* The detail is the limit, in what clients know: tokens, and the model's whole context. */
 static kvd_res engine_refused(struct engine *engine, int r,
 			      const struct sched_refusal *refusal, uint64_t *ret_detail)
 {
@@ -177,7 +177,9 @@ static kvd_res engine_refused(struct engine *engine, int r,
 		return r;
 	assert((size_t)r < KVD_ARRAY_LEN(refusals) && refusals[r]);
 	*ret_detail = refusal->limit;
-	if (r == SCHED_CANNOT_EVER_FIT)
+	if (r == SCHED_PROMPT_TOO_LONG)
+		*ret_detail = engine->info.context_length;
+	else if (r == SCHED_CANNOT_EVER_FIT)
 		*ret_detail *= engine->info.block_tokens;
 	else if (r == SCHED_INVALID)
 		*ret_detail = refusal->wanted;
