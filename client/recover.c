@@ -74,7 +74,7 @@ void client_set_timer(struct kvc_client *c)
 		(void)timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* Whoever sleeps in an event loop has to look at its ring. */
+/* A program that sleeps in an event loop has to look at its ring. */
 static void wake_rings(struct kvc_client *c)
 {
 	for (struct kvc_ring *r = c->rings; r; r = r->next)

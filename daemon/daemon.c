@@ -325,7 +325,7 @@ static int daemon_listen(struct daemon *daemon)
 	return r;
 }
 
-/* Whoever knows a name has taken what is his by now. */
+/* What knows a name has taken what is its own by now. */
 static void daemon_drop_strangers(struct daemon *daemon)
 {
 	char name[FDSTORE_NAME_MAX];

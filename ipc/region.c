@@ -3,7 +3,7 @@
  * Order in region_init(): map before FUTURE_WRITE, since it refuses new writable
  * mappings also to its maker; seal before anybody else has the descriptor.
  *
- * What the seals leave possible. Pages are charged to whoever touches them first; a cgroup
+ * What the seals leave possible. Pages are charged to the process that touches them first; a cgroup
  * or tmpfs limit can still turn a first touch into SIGBUS, so the daemon touches little.
  * FUTURE_WRITE lets only mappings made before it write. It holds against root and against
  * the daemon's own uid, which a read-only descriptor does not (they can reopen it through

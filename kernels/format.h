@@ -46,7 +46,7 @@
  * likewise; the weighted sum is turned back once at the end, S H o.
  *
  * int4 K shares its parameters among the tokens of a block, so a block can be written only
- * when all its tokens are known. Until then the sequence's open block lies as fp16 (rotated
+ * when all its tokens are known. Until then the sequence's partial block lies as fp16 (rotated
  * where the format rotates) in a tail slot beside the pool, see kv_layout_needs_tail().
  *
  * The pair plane is [n_layers][n_kv_heads][2] fp16, there only for int4 K; it stands at the
@@ -125,7 +125,7 @@ int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
  * report. Exact: a block's data are a multiple of a sixteenth of a byte per token. */
 double kv_layout_bytes_per_token(const struct kv_layout *l);
 
-/* Do sequences need a tail slot for their open block? True when K or V is int4: a row then
+/* Do sequences need a tail slot for their partial block? True when K or V is int4: a row then
  * sees fp16 of the positions in its own block, and codes of those before it. */
 static inline bool kv_layout_needs_tail(const struct kv_layout *l)
 {

@@ -268,7 +268,7 @@ int kvctl_fail(const char *what, int error)
 	return kvctl_exit_code(error);
 }
 
-/* Whoever may open the administrators' socket wants its rights. */
+/* A user who may open the administrators' socket wants its rights. */
 const char *kvctl_default_socket(void)
 {
 	const char *env = getenv(KVD_SOCKET_ENV);

@@ -10,7 +10,7 @@
  *   engine_keep_take()     what came back, before the weights are there
  *   engine_keep_recall()   their fingerprint, if the file is the one that the former daemon
  *                          read: hashing takes as long as all else at the start
- *   engine_keep_open()     take back, or make anew; or none, and the pool is private memory
+ *   engine_keep_open()     take back, or create; or none, and the pool is private memory
  *   engine_keep_restore()  the index again, once pool and index are there
  *   engine_keep_save()     published blocks are written down; between steps
  *   engine_keep_close()    the end; what lies in the store stays there

@@ -15,7 +15,7 @@
 /*
  * Mean KL, in nats, above which a model does not bear int4: four times the 0.011 that int4
  * may show on the default model over 4,096 tokens. A few hundred tokens are within a factor
- * of two of that figure; models that int4 spoils show ten times as much.
+ * of two of that figure; models that int4 hurts show ten times as much.
  */
 #define QUALITY_MAX_KL 0.044
 
@@ -72,23 +72,22 @@ static int reject_format(const struct config *config, const struct model *model,
 	engine_layout_name(layout, name, sizeof(name));
 	engine_layout_name(&other, better, sizeof(better));
 	if (config->cache.kv_quality_check == CONFIG_QUALITY_REFUSE) {
-		snprintf(
-			error, size,
-			"[cache] kv_cache_dtype: %s spoils this model's answers: KL %.3f "
-			"from fp16, where %.3f is the most; use %s, or let [cache] "
-			"kv_quality_check only warn",
-			name, q->kl, QUALITY_MAX_KL, better);
+		snprintf(error, size,
+			 "[cache] kv_cache_dtype: %s hurts this model's answers: KL %.3f "
+			 "from fp16, where %.3f is the most; use %s, or let [cache] "
+			 "kv_quality_check only warn",
+			 name, q->kl, QUALITY_MAX_KL, better);
 		return -ENOTSUP;
 	}
 	if (config->cache.kv_quality_check == CONFIG_QUALITY_WARN) {
 		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_FORMAT_FAR),
-			  "[cache] kv_cache_dtype: %s spoils this model's answers: KL "
+			  "[cache] kv_cache_dtype: %s hurts this model's answers: KL "
 			  "%.3f from fp16, where %.3f is the most; %s would not",
 			  name, q->kl, QUALITY_MAX_KL, better);
 		return 0;
 	}
 	log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_FORMAT_FAR),
-		  "[cache] kv_cache_dtype: %s takes the place of %s, which spoils this "
+		  "[cache] kv_cache_dtype: %s takes the place of %s, which hurts this "
 		  "model's answers: KL %.3f from fp16, where %.3f is the most",
 		  better, name, q->kl, QUALITY_MAX_KL);
 	*layout = other;

@@ -23,7 +23,7 @@ struct tokenizer;
  * @tokenizer: of the model, or NULL
  *
  * Return: 0; -ENOTSUP or -EINVAL for a shape that no block can have, or a model that int4
- * would spoil with kv_quality_check = refuse; -errno of the run. @error has one line.
+ * would change too much with kv_quality_check = refuse; -errno of the run. @error has one line.
  */
 int engine_layout(const struct config *config, const struct model *model,
 		  const struct tokenizer *tokenizer, struct kv_layout *ret_layout,

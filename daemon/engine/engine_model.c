@@ -32,7 +32,7 @@ struct engine_model {
 	struct kv_layout layout; /* of one rank */
 	char format_name[32];    /* as in [cache] kv_cache_dtype */
 	uint32_t n_blocks;
-	uint32_t n_tails; /* 0 where the layout keeps open blocks in the pool */
+	uint32_t n_tails; /* 0 where the layout keeps partial blocks in the pool */
 	struct tokenizer *tokenizer;
 	struct chat_template *chat;
 	struct image_file file; /* that the weights came from */
@@ -175,7 +175,7 @@ static int fail_pool(struct engine_model *m, int code, char *error, size_t size)
 	snprintf(error, size,
 		 "cannot get the memory of [cache] kv_cache_memory%s: %s; of %llu MiB of "
 		 "the device \"%s\" %llu are free, %zu are wanted",
-		 m->n_tails ? ", and of one open block for each of [scheduler] "
+		 m->n_tails ? ", and of one partial block for each of [scheduler] "
 			      "max_num_seqs"
 			    : "",
 		 strerror(-code), (unsigned long long)total >> 20,
@@ -239,7 +239,7 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 		.block_tokens = m->layout.block_tokens,
 		.max_dist_words = ENGINE_DIST_ROWS * dist_row_words(m),
 		.enable_prefix_caching = config->cache.enable_prefix_caching,
-		/* an open block in a tail slot has no rows in the pool to copy */
+		/* a partial block in a tail slot has no rows in the pool to copy */
 		.copy_rows = !kv_layout_needs_tail(&m->layout),
 	};
 	struct plan_caps caps;

@@ -22,7 +22,7 @@ struct plan_result;
  * Fills engine->model, info, text, pool, index and sched.
  *
  * Return: 0; -errno with one line in @error that names the file or key and the remedy.
- * engine_model_unload() is right after both.
+ * engine_model_unload() is safe after failure.
  */
 int engine_model_load(struct engine *engine, char *error, size_t error_size);
 void engine_model_unload(struct engine *engine);

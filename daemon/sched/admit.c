@@ -6,7 +6,7 @@
  * chunk that begins at a block boundary. If its next block is being computed in this very
  * step by another request, it leaves that block to the other and looks again in the next
  * step: 16 requests with one prompt compute it once. That cannot deadlock, because it waits
- * only for rows that are in the plan, and each step decides anew. At least one token of
+ * only for rows that are in the plan, and each step decides again. At least one token of
  * each request is always computed, since its logits are wanted. SCORE needs the logits of
  * every row, which the cache does not hold, so it computes all rows and adopts nothing, but
  * publishes what it has computed; only after a preemption it adopts the rows that it has

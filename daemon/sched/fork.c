@@ -10,7 +10,7 @@ void fork_share(struct sched *sched, struct request *child, const struct request
 	uint32_t bt = sched->config.block_tokens;
 	uint32_t n_rows = parent->n_computed, n_full;
 
-	/* the logits of the last token are wanted, so its row is computed anew */
+	/* the logits of the last token are wanted, so its row is computed again */
 	if (n_rows > n_tokens)
 		n_rows = n_tokens;
 	if (n_rows >= child->n_tokens)

@@ -5,7 +5,7 @@
  * Owns: the arrays inside struct plan and struct plan_result, nothing else. Both are plain
  * data: ids, tokens and numbers, no pointer to a sequence, session or block. The scheduler
  * fills a plan on the loop thread, the plan is handed to the device's worker, the worker
- * fills a result and hands both back; whoever holds them may touch them, nobody else. No
+ * fills a result and hands both back; the one that holds them may touch them, nobody else. No
  * locks, no atomics: the hand-over is the barrier.
  *
  * Relies on: kernels/batch.h, so that a backend takes entries and copies as they are.

@@ -8,7 +8,7 @@
  *      robin over rows: each has the same credit a step, all of its rows cost credit, and
  *      what one does not use goes to the others. Inside a uid the first by priority and turn
  *      gets half of what is left to it, the next one half of the rest, and so on. So a long
- *      prompt delays short ones by a constant factor and not by its length, whoever asks.
+ *      prompt delays short ones by a constant factor and not by its length, for every client.
  *      Waiting requests are admitted here.
  *
  *      Among requests of one uid and priority its clients take turns, one request each, so
@@ -286,7 +286,7 @@ static void plan_prefills(struct sched *sched, struct plan *plan)
 		if (c->quota && c->request->state == REQUEST_PREFILL)
 			plan_chunk(sched, plan, c->request, c->quota);
 	}
-	/* whoever waited for a request that got nothing after all goes on itself */
+	/* what waited for a request that got nothing after all goes on itself */
 	for (uint32_t i = 0; i < sched->n_deferred; i++) {
 		struct request *r = sched->deferred[i];
 		struct request *other;

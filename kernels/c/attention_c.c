@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over fp16 planes, open blocks, merging of spans, the reference. Formulas:
+/* Attention over fp16 planes, partial blocks, merging of spans, the reference. Formulas:
  * kernels/cpu/ops.h. */
 #include <math.h>
 

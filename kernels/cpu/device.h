@@ -181,7 +181,7 @@ void kv_write_row(const struct kv_stream *st, const struct kv_pool *pool, uint32
 		  const float *v);
 void kv_write_end(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
 
-/* fp16 planes of the open block that a position of the batch stands in: K, and V
+/* fp16 planes of the partial block that a position of the batch stands in: K, and V
  * tail_plane_bytes on. */
 uint16_t *own_planes(const struct kv_stream *st, const struct kv_pool *pool,
 		     uint32_t layer, uint32_t entry, uint32_t pos, uint32_t kv_head);

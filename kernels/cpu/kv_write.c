@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing of K and V, and open blocks.
+ * Writing of K and V, and partial blocks.
  *
  * Where the layout needs tails, each block that an entry touches has fp16 planes of the layer
  * at work: the last one those in the sequence's tail slot, the others ("kept") those in

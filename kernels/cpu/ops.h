@@ -152,16 +152,16 @@ typedef void kv_query_fn(const float *q, uint8_t *codes, float *ret_scale,
  * struct kv_span - n_q queries against one span of one KV head
  *
  * Query i sees the first n_tok[i] positions of the span: the first n_code[i] of them in the
- * pool, the others, at most block_tokens, in the fp16 planes of its own open block, whose
- * first position is n_code[i]. Without an open block n_code[i] = n_tok[i]. n_code[i] is a
+ * pool, the others, at most block_tokens, in the fp16 planes of its own partial block, whose
+ * first position is n_code[i]. Without a partial block n_code[i] = n_tok[i]. n_code[i] is a
  * multiple of block_tokens, or n_tok[i]. Neither decreases with i.
  *
  * In this order, each for all queries:
  *   scores[k_format]    s[i][t], t < n_code[i]
- *   scores_own          s[i][t], n_code[i] <= t < n_tok[i]     where there are open blocks
+ *   scores_own          s[i][t], n_code[i] <= t < n_tok[i]     where there are partial blocks
  *   softmax             max[i], sum[i]; s[i][t] becomes e[t] = exp(s[i][t] - max[i])
  *   sums[v_format]      o[i][d] from e[t], t < n_code[i]
- *   sums_own            the rest is added to o[i][d]           where there are open blocks
+ *   sums_own            the rest is added to o[i][d]           where there are partial blocks
  * What lies in the planes at positions that a query does not see changes nothing for it.
  * Scores past what a query sees may be written, up to KV_SPAN.
  */
@@ -190,7 +190,7 @@ struct kv_span {
 	uint32_t n_next, next_k_bytes, next_params_bytes;
 	const void *next_k[KV_SPAN_BLOCKS], *next_params[KV_SPAN_BLOCKS];
 
-	/* fp16 planes of each query's own open block, K [head_dim][block_tokens], V
+	/* fp16 planes of each query's own partial block, K [head_dim][block_tokens], V
 	 * [block_tokens][head_dim]; equal for neighbours in the same block. */
 	const uint16_t *own_k[KV_SPAN_QUERIES], *own_v[KV_SPAN_QUERIES];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention over open blocks, and over fp8 planes, written once for all bundles over the
+ * Attention over partial blocks, and over fp8 planes, written once for all bundles over the
  * wrappers of lanes8.h or lanes16.h, one of which is included first. fp8 becomes fp16 some
  * blocks at a time, in memory that stays in the first cache, for the kernels of fp16: so it
  * costs one more pass over half the bytes.
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* --- open blocks -------------------------------------------------------------------- */
+/* --- partial blocks ----------------------------------------------------------------- */
 
 enum { OWN_QUERIES = 4 };
 

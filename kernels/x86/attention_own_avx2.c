@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Open blocks and fp8 planes with 8 lanes. */
+/* Partial blocks and fp8 planes with 8 lanes. */
 #include "kernels/x86/lanes8.h"
 #include "kernels/x86/x86.h"
 

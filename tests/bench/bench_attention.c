@@ -177,7 +177,7 @@ static double attend(struct bench *b, int f, uint32_t n, uint32_t context, bool 
 				   HEADS};
 		double ns = 0;
 
-		/* The open block belongs to the layer written last. */
+		/* The partial block belongs to the layer written last. */
 		for (uint32_t l = 0; l < LAYERS; l++) {
 			must("rope_kv_write",
 			     b->be->rope_kv_write(b->st, b->rope, b->pool[f], l, &q));

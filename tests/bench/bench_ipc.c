@@ -330,7 +330,7 @@ static double idle_run(const char *path, pid_t daemon)
 	return used;
 }
 
-/* Whoever listens there, as the kernel knows it. */
+/* The process that listens there, as the kernel knows it. */
 static pid_t peer_pid(const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};

@@ -114,7 +114,7 @@ def main():
             for what, n in (("prefill", N_PREFILL), ("decode", N_DECODE)):
                 runs = [("kvd", lambda w=what: ours(d, w, 1000 + turn))]
                 runs += [(p.name, lambda p=p, w=what, n=n: p.rate(w, n)) for p in peers]
-                # Whoever runs first in one round runs last in the next.
+                # What runs first in one round runs last in the next.
                 for name, run in runs[::1 if turn % 2 else -1]:
                     rate = run()
                     if turn > 0:  # the first round warms up

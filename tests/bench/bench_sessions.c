@@ -168,7 +168,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The best of some rounds: whoever else wants the CPUs makes the others slower. */
+/* The best of some rounds: others who want the CPUs make the others slower. */
 static void measure_nops(struct kvc_ring *ring, struct figures *f)
 {
 	static uint64_t times[N_NOPS];

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs one libFuzzer program for KVD_FUZZ_SECONDS (20; 60 where CI is set), beginning from
+# Runs one libFuzzer program for KVD_FUZZ_SECONDS (20; ./dev test --long: 60), beginning from
 # its corpus, which stays as it is. A finding is printed, so that a log is enough to
 # repeat it.
 # usage: run.sh PROGRAM CORPUS
@@ -8,7 +8,6 @@ set -eu
 program=$1
 corpus=$2
 seconds=${KVD_FUZZ_SECONDS:-20}
-[ -z "${CI:-}" ] || seconds=${KVD_FUZZ_SECONDS:-60}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/new"

@@ -215,7 +215,7 @@ static void row_seen(const struct world *w, const struct shape *s, const float *
 }
 
 /* Attention in double over what the pool holds. Rounding of queries and weights to 15 bits, and
- * of open blocks to halves, stays far below the tolerance, a code in a wrong place does not; for
+ * of partial blocks to halves, stays far below the tolerance, a code in a wrong place does not; for
  * int4 K the 8 bits of a query in a block's units are rounded to 1/254 of the largest. */
 static void codes_in_double(const struct world *w, const struct shape *s,
 			    const float *qkv, const float *rotated, const float *out)

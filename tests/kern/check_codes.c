@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One span of each format, with and without open blocks, against the reference and double. */
+/* One span of each format, with and without partial blocks, against the reference and double. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The kernels of the quantized formats against the reference, bit by bit: spans of codes as a
- * pool may hold them, with open blocks and without, queries, rotation, and writing of codes.
+ * pool may hold them, with partial blocks and without, queries, rotation, and writing of codes.
  */
 #include <math.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static uint16_t *own_plane(uint32_t n)
 	return p;
 }
 
-/* Queries see more and more; with open blocks each sees codes up to its own block. */
+/* Queries see more and more; with partial blocks each sees codes up to its own block. */
 static void span_visible(struct spans *s, bool own)
 {
 	struct kv_span *sp = &s->sp;
@@ -139,7 +139,7 @@ static void check_span(const struct ck *ck, enum kv_format k, enum kv_format v,
 
 	ck_context("span k %s v %s queries %u head_dim %u block_tokens %u%s",
 		   kv_format_name(k), kv_format_name(v), n_q, hd, bt,
-		   own ? " with open blocks" : "");
+		   own ? " with partial blocks" : "");
 	span_visible(&s, own);
 	span_planes(&s, s.sp.n_code[n_q - 1]);
 	s.rows = ck_alloc((size_t)n_q * hd * 4);

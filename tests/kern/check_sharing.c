@@ -112,7 +112,7 @@ static void check_fork(const struct ck *ck, enum kv_format k, enum kv_format v)
 		world_close(&w);
 		return;
 	}
-	/* Its open block has not been written. */
+	/* Its partial block has not been written. */
 	CK(w.be->attention(w.st, w.pool, LAYER, &a) == -EINVAL);
 	run_batch(&w, &s, &b, x, y);
 	e = (struct kv_batch_entry){0, 1, LEN, 2, 2, 60};

@@ -59,8 +59,8 @@ static void try_d2c(const struct raw_ring *ring)
 	     "pages of D2C can be removed");
 	if (again >= 0) {
 		map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0);
-		must(map == MAP_FAILED, "D2C can be opened anew and mapped for writing");
-		must(pwrite(again, "x", 1, 0) < 0, "D2C can be opened anew and written");
+		must(map == MAP_FAILED, "D2C can be opened again and mapped for writing");
+		must(pwrite(again, "x", 1, 0) < 0, "D2C can be opened again and written");
 		close(again);
 	}
 }

@@ -266,7 +266,7 @@ def test_head_dims():
 
 
 @limit(300)
-def test_models_that_int4_spoils():
+def test_models_that_int4_hurts():
     """One is told, and gets int8, a refusal, or what was asked for (case 50)."""
     with Models() as models:
         sharp = models(sharpness=4.0)

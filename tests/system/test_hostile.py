@@ -10,7 +10,7 @@ and the test of each:
   huge pages in spite of seals               seals (no arena is of huge pages)
   punching holes, MADV_REMOVE                punch, under load; seals: not D2C
   sealing a file that the daemon has mapped  seals
-  opening it anew for writing                seals
+  opening it again for writing                seals
   userfaultfd on its own mapping             uffd
   a descriptor of a file system of its own   fds: no descriptor is ever taken
   locking memory                             locks: its own process's limit, nothing of kvd's

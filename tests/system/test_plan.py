@@ -37,7 +37,7 @@ def test_plan_of_a_large_model():
     # block and two halves for each head of a block.
     equal(int4["bytes_per_token"], 80 * 8 * (64 + 4 + 64 + (2 * 128 + 4) / 16),
           "bytes of a token in int4")
-    equal(int4["tail_bytes"], 16 * fp16["bytes_per_token"], "an open block in fp16")
+    equal(int4["tail_bytes"], 16 * fp16["bytes_per_token"], "a partial block in fp16")
     memory = 80 << 30
     for name, f in told["formats"].items():
         equal(f["num_blocks"], memory // f["block_bytes"], f"blocks of {name}")

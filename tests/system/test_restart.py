@@ -238,7 +238,7 @@ def test_weights_that_do_not_fit_are_packed():
             if d.process.poll() is None:
                 d.stop(signal.SIGKILL)
             d.start()
-            equal(packed(d)[-1], fresh, f"packed anew with {what}")
+            equal(packed(d)[-1], fresh, f"packed again with {what}")
             equal(facts(ask(d, 1)), facts(first), f"the answer with {what}")
             equal(d.manager.names(), STORED, f"the FD store with {what}")
 
@@ -273,7 +273,7 @@ def test_weights_that_do_not_fit_are_packed():
         d.options["cpu.huge_pages"] = "never"
         d.start()
         equal(facts(ask(d, 1)), facts(first), "the answer without huge pages")
-        equal(packed(d)[-1], True, "packed anew without huge pages")
+        equal(packed(d)[-1], True, "packed again without huge pages")
         equal(d.manager.names(), STORED[:2], "the FD store without huge pages")
 
 

@@ -172,7 +172,7 @@ START_TEST(keys_are_enough)
 }
 END_TEST
 
-/* The bytes of a prefix leave, its nodes stay; whoever computes it again brings them back. */
+/* The bytes of a prefix leave, its nodes stay; the next to compute it brings them back. */
 START_TEST(nodes_outlive_their_blocks)
 {
 	struct prefix_flush_result flushed;

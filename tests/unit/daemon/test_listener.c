@@ -162,7 +162,7 @@ START_TEST(left_over_socket_is_replaced)
 }
 END_TEST
 
-/* Whoever answers keeps the name: of our kind, of another, and with a full backlog. */
+/* A daemon that answers keeps the name: of our kind, of another, and with a full backlog. */
 START_TEST(live_stranger_is_left_alone)
 {
 	static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM, SOCK_SEQPACKET};

@@ -113,7 +113,7 @@ static void remove_other(struct loop_io *io, uint32_t events)
 
 	c->n++;
 	loop_io_remove(&c->other->io);
-	/* Its memory is ours again: whoever still uses it trips over this. */
+	/* Its memory is ours again: what still uses it trips over this. */
 	memset(c->other, 0xa5, sizeof(*c->other));
 	loop_io_remove(io);
 	loop_exit(loop, 1);

@@ -47,7 +47,7 @@ static int pool_open(struct kv_device *dev, const struct kv_layout *layout,
 						  ret_pool);
 }
 
-/* Not canonical: whoever reads there is killed. */
+/* Not canonical: a read there kills. */
 static void *pool_base(const struct kv_pool *pool)
 {
 	return (void *)(uintptr_t)0x8000000000001000;

@@ -128,7 +128,7 @@ START_TEST(one_post_takes_the_signal_of_another)
 }
 END_TEST
 
-/* The room went to the other before the daemon looked: whoever waits says so again. */
+/* The room went to the other before the daemon looked: the one that waits says so again. */
 START_TEST(what_waits_asks_for_the_next_signal)
 {
 	struct session_ring *ring = open_ring(4, 1);

@@ -30,7 +30,7 @@ static void *open_second(void *arg)
 
 /*
  * The new daemon stops between its WELCOME and the ring. With no limit for its answers,
- * whoever waited for them would do so for ever: a peek returns, a wait ends by its own
+ * what waited for them would do so for ever: a peek returns, a wait ends by its own
  * deadline, and a ring that was closed meanwhile is closed again when it comes.
  */
 START_TEST(opening_again_holds_up_nobody)
