@@ -16,8 +16,8 @@ SKIPPED_LINE = re.compile(r"^skipped: ", re.M)
 # Why a test did nothing where the CPU is another one; said apart, for it hides what others run.
 CPU_LINE = re.compile(r"this CPU has no (\w+)")
 TAP_LINE = re.compile(r"^(not )?ok\b[^#\n]*(# ?skip)?", re.M | re.I)
-ORDER = ["lint", "unit", "sim", "kern", "abi", "system", "asan-unit", "asan-abi", "asan-system",
-         "fuzz", "container", "arm64-unit", "arm64-kern", "vm"]
+ORDER = ["lint", "unit", "sim", "kern", "abi", "quick", "system", "asan-unit", "asan-abi",
+         "asan-system", "fuzz", "container", "arm64-unit", "arm64-kern", "vm"]
 
 
 def count(test):
