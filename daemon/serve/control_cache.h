@@ -10,7 +10,7 @@ struct cache_flush_what;
 struct kvd_msg_hdr;
 struct session;
 
-/* Flushes, and answers @request in the end. @tokens: of the prefix that it is of. */
+/* Replies to @request when done. @tokens: of the prefix that is flushed, for the reply */
 void control_cache_flush(struct session *session, const struct kvd_msg_hdr *request,
 			 const struct cache_flush_what *what, uint64_t tokens);
 

@@ -2,11 +2,7 @@
 #ifndef KVD_DAEMON_SERVE_CONTROL_PARTS_H
 #define KVD_DAEMON_SERVE_CONTROL_PARTS_H
 
-/*
- * Messages that have a file of their own: control_drain.c, control_quota.c, control_prefix.c,
- * control_cache.c.
- * Each answers one request of control_request(). Thread: loop.
- */
+/* Handlers of control_request() with a file of their own, control_*.c. Thread: loop. */
 
 struct proto_request;
 struct session;

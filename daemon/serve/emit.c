@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See emit.h. Stop strings are few and short and the held text is shorter still, so plain
- * comparison at every position is the whole search: a token appends a handful of bytes and
- * only those can complete a match.
+ * See emit.h. Held back are an incomplete character, and the longest end of the text that begins a
+ * stop string, so that neither is ever shown in part:
  *
- * A token may be a lone continuation byte, so that an answer may hold bytes that are no
- * character; DETOKENIZE gives those as they are.
+ *   text so far:  [ released ............ | held ... | first bytes of a character ]
+ *                                           ^ data     ^ partial
+ *
+ * Stop strings are few and short and the held text is shorter still, so plain comparison at every
+ * position is the whole search: a token appends a handful of bytes and only those can complete a
+ * match. The text is cut in front of a stop string.
+ *
+ * A token may be a lone continuation byte, so the bytes of an answer may form no character: those
+ * become U+FFFD here, and DETOKENIZE gives them as they are. A character whose rest never comes
+ * because the answer ends is not shown.
  *
  * Invariant: @data is valid UTF-8, and shorter than the longest stop string once emit_take()
  * returned 0.

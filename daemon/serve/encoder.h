@@ -3,16 +3,9 @@
 #define KVD_DAEMON_SERVE_ENCODER_H
 
 /*
- * Long texts become token ids on a thread of their own: a text of 1 MiB takes from ten
- * milliseconds to half a second, in which the loop would serve nobody.
- *
- *   encoder_add() --> who waits --> one in work --> encoder_done_fn
- *
- * Users take turns. A text is copied from its arena when its turn comes, so that one copy is
- * held at any time. One that is forgotten while it is in work is finished for nobody.
- *
- * Thread: loop; encoding itself on a worker (worker.h), which sees private memory and the
- * tokenizer, which does not change. Relies on input.h. Knows neither rings nor operations.
+ * Tokenizes long texts on a thread of its own; users take turns. Thread: loop; the worker
+ * (worker.h) sees private memory and the immutable tokenizer only. Relies on input.h. Knows neither
+ * rings nor operations.
  */
 
 #include <stdbool.h>
@@ -29,11 +22,10 @@
 struct model_text;
 struct ring_daemon;
 
-/* Shorter inputs take less than a few milliseconds at the worst, and less than the way to
- * another thread and back as a rule. */
+/* What is shorter costs less than the way to another thread and back. */
 #define ENCODER_MIN_BYTES (16u << 10)
 
-/* One that waits; embedded in what asks. */
+/* Embedded in what asks. encoder_add() expects uid, arena, and sqe after sqe_check(). */
 struct encoder_wait {
 	struct encoder_wait *next;
 	uid_t uid;
@@ -41,20 +33,19 @@ struct encoder_wait {
 	struct kvd_sqe sqe;
 };
 
-/* What input_tokens() gave. */
 struct encoder_result {
 	struct token_list list;
 	uint64_t detail;
 	kvd_res res;
 };
 
-/* @result: the list may be taken out of it; what is left goes afterwards. */
+/* The callee may take the list out of @result; the rest is freed afterwards. */
 typedef void (*encoder_done_fn)(struct encoder_wait *wait, struct encoder_result *result);
 
 /**
- * struct encoder - the thread and who waits for it
- * @waiting, @waiting_tail: in the order in which their turns come
- * @current: whose input is in work; NULL: none is, or nobody waits for it any more
+ * struct encoder - the thread and its queue
+ * @waiting:  in the order of their turns
+ * @current:  whose text is in work; NULL: none, or it was forgotten
  * @last_uid: whose turn it was
  * @sqe, @data, @result: the worker's while worker.busy
  */
@@ -72,23 +63,17 @@ struct encoder {
 	struct encoder_result result;
 };
 
-/* Start the thread, "kvd-encoder". Return: 0 or -errno. */
+/* Starts the thread "kvd-encoder". Return: 0 or -errno. */
 int encoder_init(struct encoder *encoder, struct loop *loop,
 		 const struct model_text *text, encoder_done_fn done);
 
-/* Waits for the text in work. Nobody may wait any more. Idempotent, also when all-zero. */
+/* Waits for the text in work; no other may wait. Idempotent, and fine on all-zero. */
 void encoder_deinit(struct encoder *encoder);
 
-/* Whether an input is so long that it should not be encoded on the loop thread. */
+/* Whether the input is too long for the loop thread. */
 bool encoder_wants(const struct encoder *encoder, const struct kvd_sqe *sqe);
 
-/**
- * encoder_add() - wait for the tokens of an input
- * @wait: uid, arena and sqe are set; the latter checked by sqe_check(), with the flags of
- *	input_tokens()
- *
- * encoder_done_fn is called once, never from in here, unless encoder_forget() comes first.
- */
+/* encoder_done_fn is called once, never from in here, unless encoder_forget() comes first. */
 void encoder_add(struct encoder *encoder, struct encoder_wait *wait);
 void encoder_forget(struct encoder *encoder, struct encoder_wait *wait);
 

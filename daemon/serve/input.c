@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See input.h. */
+/* See input.h. INPUT_MAX_TEXT bounds how long one client's text can hold up the texts of others. */
 #include "daemon/serve/input.h"
 
 #include <errno.h>

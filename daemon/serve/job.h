@@ -3,11 +3,8 @@
 #define KVD_DAEMON_SERVE_JOB_H
 
 /*
- * Requests on the socket that take longer than one turn of the loop may: a piece of one of them
- * is done in each turn, and the reply is sent at the end.
- *
- * Owns: the list of jobs in hand, one of a session at most. A session that ends takes its job
- * with it. Thread: loop.
+ * Requests on the socket that take more than one turn of the loop: a piece of one is done in each
+ * turn, the reply comes at the end. A session has one at most, which ends with it. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -19,17 +16,16 @@
 struct job;
 struct session;
 
-/**
- * struct job_kind - one sort of request
- * @step: does a piece. Return: whether it was the last one, and the reply is sent
- * @drop: lets go of what the job has; in the end, or when its session does
+/*
+ * @step: does a piece. Return: true when it was the last and the reply is sent.
+ * @drop: frees the job, at its end or when its session ends.
  */
 struct job_kind {
 	bool (*step)(struct job *job);
 	void (*drop)(struct job *job);
 };
 
-/* A part of what a kind needs. */
+/* Embedded in what a kind needs. */
 struct job {
 	struct job *next;
 	const struct job_kind *kind;
@@ -37,7 +33,7 @@ struct job {
 	struct kvd_msg_hdr request;
 };
 
-/* The jobs in hand; the first one is next. All zero but @loop: none. */
+/* All zero but @loop: none. */
 struct jobs {
 	struct loop *loop;
 	struct job *first;
@@ -45,14 +41,14 @@ struct jobs {
 	struct loop_defer defer;
 };
 
-/* Whether the session has one, and is told so in place of an answer. */
+/* Whether the session has one; then KVD_E_BUSY is the reply to @request. */
 bool job_is_busy(struct session *session, const struct kvd_msg_hdr *request);
 
-/* Does the first piece, and the others later. @job: filled in by its kind. */
+/* Does the first piece at once. @job: all but this part is filled in */
 void job_start(struct session *session, struct job *job, const struct job_kind *kind,
 	       const struct kvd_msg_hdr *request);
 
-/* The session ends. Idempotent. */
+/* Idempotent. */
 void job_cancel(struct session *session);
 
 #endif

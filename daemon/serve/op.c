@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* See op.h. */
+/*
+ * See op.h.
+ *
+ *                        op_new()
+ *                           |
+ *   op_generate_token() ----+---- op_end()      what happens to it
+ *                           |
+ *                       op_flush()              what of that fits the client's CQ
+ *                           |
+ *              CQE CQE CQE ... final CQE -> freed
+ */
 #include "daemon/serve/op.h"
 
 #include <assert.h>
@@ -60,6 +70,7 @@ struct op_score *op_score(struct op *op)
 	return op->opcode == KVD_OP_SCORE ? container_of(op, struct op_score, op) : NULL;
 }
 
+/* A paused sequence adds at most the token of the step in flight. */
 static void op_set_blocked(struct op *op, bool blocked)
 {
 	if (op->blocked == blocked)

@@ -3,26 +3,11 @@
 #define KVD_DAEMON_SERVE_OP_H
 
 /*
- * One operation: an SQE from the moment it is taken until its final CQE is posted.
+ * One operation: an SQE from the moment it is taken until its final CQE is posted. A full CQ loses
+ * nothing: what could not be posted stays here and the sequence is paused.
  *
- *                        op_new()
- *                           |
- *   op_generate_token() ----+---- op_end()      what happens to it
- *                           |
- *                       op_flush()              what of that fits the client's CQ
- *                           |
- *              CQE CQE CQE ... final CQE -> freed
- *
- * A full CQ never loses anything: what could not be posted stays here, the sequence
- * is paused in the scheduler so that at most the token of the step in flight is
- * added, and op_flush() goes on when the client has made room.
- *
- * When the session ends before the sequence, the operation is cut off from its ring
- * (op_detach()) and lives on, silent, until the scheduler is done with it.
- *
- * What a family of opcodes has besides is in the struct that begins with the operation:
- * struct op_generate (op_generate.h), struct op_score. Thread: loop. Each operation is a
- * member of its ring's list.
+ * A member of its ring's list; detached and silent when the session ends before the sequence. Each
+ * family of opcodes has a struct that begins with it (op_score, op_generate.h). Thread: loop.
  */
 
 #include <stdbool.h>
@@ -39,15 +24,13 @@ struct session_ring;
 
 /**
  * struct op - one operation in flight
- * @ring:      where its CQEs go; NULL once detached
- * @seq_id:    scheduler's id; 0 when the scheduler does not know it (any more)
- * @encoded:   the tokens of its input, while it is submitted with them; else NULL
- * @n_asked:   tokens of the prompt as far as they are known, for an answer that refuses it
- * @out_off, @out_len: where the client wants the output
- * @taken_ns:  when the SQE was taken
- * @staged:    the next CQE, built and not yet posted
- * @ended:     nothing will be added; @final follows what is pending
- * @blocked:   something waits for room in the CQ (and the ring counts it)
+ * @ring:    where its CQEs go; NULL once detached
+ * @seq_id:  the scheduler's; 0: none, or finished
+ * @encoded: the tokens of its input while it is submitted with them, else NULL
+ * @n_asked: tokens of the prompt as far as known, for an answer that refuses it
+ * @staged:  the next CQE, built and not yet posted
+ * @ended:   @final follows what is pending
+ * @blocked: waits for room in the CQ, counted in the ring's n_blocked
  */
 struct op {
 	struct op *prev, *next;
@@ -69,11 +52,9 @@ struct op {
 	struct kvd_cqe final;
 };
 
-/**
- * struct op_score - SCORE
- * @n_tokens:   of the prompt
- * @dist_first: first position whose distribution is wanted
- * @scores:     [n_tokens] token ids as u32, then [n_tokens] f32 logprobs
+/*
+ * SCORE. @dist_first: first position whose distribution is wanted.
+ * @scores: [n_tokens] token ids of the prompt as u32, then [n_tokens] logprobs as f32.
  */
 struct op_score {
 	struct op op;
@@ -82,37 +63,27 @@ struct op_score {
 	uint32_t *scores;
 };
 
-/* A new operation at the end of the ring's list. Return: NULL when out of memory. */
+/* At the end of the ring's list. Return: NULL when out of memory. */
 struct op *op_new(struct engine *engine, struct session_ring *ring,
 		  const struct kvd_sqe *sqe, uint64_t now_ns);
 
-/* Unlink and free; NULL is fine. Return: NULL. */
+/* The scheduler must have finished with it; NULL is fine. Return: NULL. */
 struct op *op_free(struct op *op);
 
-/* The whole of it, or NULL if it is of another family. */
+/* NULL if it is of another family. */
 struct op_score *op_score(struct op *op);
 
-/**
- * op_end() - nothing more will come
- * @res:   of the final CQE
- * @usage: its payload; the times are filled in here
- */
+/* Nothing follows but the final CQE with @res and @usage, whose times are filled in here. */
 void op_end(struct op *op, kvd_res res, const struct kvd_cqe_usage *usage,
 	    uint64_t now_ns);
 
-/**
- * op_flush() - post what fits
- *
- * Frees the operation when its final CQE was posted.
- *
- * Return: true when @op is gone.
- */
+/* Posts what fits. Return: true when the final CQE was posted and @op is freed. */
 bool op_flush(struct op *op);
 
-/* End its sequence early, if there is one; the operation gets its end by the usual way. */
+/* Ends its sequence early, if there is one; SCHED_FINISHED follows as usual. */
 void op_cancel(struct op *op);
 
-/* The ring goes away: no CQE will be posted. Unlinks; the caller cancels or frees. */
+/* Unlinks; no CQE will be posted. The caller cancels or frees. */
 void op_detach(struct op *op);
 
 #endif

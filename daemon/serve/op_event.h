@@ -2,16 +2,13 @@
 #ifndef KVD_DAEMON_SERVE_OP_EVENT_H
 #define KVD_DAEMON_SERVE_OP_EVENT_H
 
-/*
- * What happens to a sequence becomes what its operation says: the engine's callback. An
- * operation is the cookie of its sequence and outlives SCHED_FINISHED. Thread: loop.
- */
+/* What happens to a sequence goes to the operation that is its cookie. Thread: loop. */
 
 #include <stdint.h>
 
 struct sched_event;
 
-/* engine_event_fn. @sessions: struct sessions, whose counters it moves */
+/* engine_event_fn; frees the operation when it is detached. @sessions: struct sessions */
 void op_event(void *sessions, const struct sched_event *event, const uint32_t *dist);
 
 #endif

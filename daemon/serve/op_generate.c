@@ -37,6 +37,7 @@ int op_generate_join(struct op_generate *g, struct op_generate *first, uint8_t i
 	return 0;
 }
 
+/* All of it is charged now, so that nothing has to be dropped later. */
 kvd_res op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
 			      uint32_t max_tokens, uint64_t *ret_detail)
 {
@@ -114,6 +115,7 @@ int op_generate_token(struct op_generate *g, int32_t token, float logprob,
 	return emit_push(&g->emit, bytes, len);
 }
 
+/* A token goes with the bytes that became safe with it; what does not fit follows in pieces. */
 bool op_generate_stage(struct op_generate *g, struct kvd_cqe *cqe)
 {
 	struct kvd_cqe_token *t = &cqe->u.token;

@@ -3,9 +3,8 @@
 #define KVD_DAEMON_SERVE_OP_GENERATE_H
 
 /*
- * What GENERATE and FORK have besides every operation: the text of the answer on its way to
- * the client, tokens that are kept for a later FORK, and the other sequences of a request
- * with n > 1. Thread: loop. Owns its emit state and what it keeps.
+ * GENERATE and FORK: the text on its way to the client, tokens kept for a later FORK, and the
+ * sequences of a request with n > 1. Owns its emit state and what it keeps. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -19,7 +18,7 @@
 #include "daemon/serve/op.h"
 #include "daemon/user.h"
 
-/* A token waits for room in the CQ; a paused sequence adds at most one more. */
+/* Tokens that wait for room in the CQ; a paused sequence adds at most one more. */
 #define OP_MAX_TOKENS 4
 
 struct op_token {
@@ -27,11 +26,7 @@ struct op_token {
 	float logprob;
 };
 
-/**
- * struct op_group - the sequences of one request with n > 1
- * @n_open: whose last CQE is not posted yet
- * @refs: operations that point here
- */
+/* Sequences of a request with n > 1. @n_open: whose last CQE is not posted; @refs: of operations */
 struct op_group {
 	unsigned n_open;
 	unsigned refs;
@@ -39,14 +34,12 @@ struct op_group {
 
 /**
  * struct op_generate - one sequence that is generated
- * @stopping:  no byte is added any more, and its sequence is cancelled
- * @refused:   res that ends it instead of what the scheduler says; 0: none
+ * @stopping: no byte is added any more, and its sequence is cancelled
+ * @refused:  res that ends it instead of what the scheduler says; 0: none
  * @group, @index: with n > 1: the request, and which of its sequences this is
- * @salt:      of GENERATE, or of the parent of a FORK
- * @first_ns:  when the first token came
- * @keep: n_kept tokens stay for FORK when it ends (sqe_was_kept()); @kept: [cap_kept] prompt
- *	and answer; @charge: for them
- * @pending:   tokens not yet posted; their bytes are in @emit
+ * @salt:     of GENERATE, or of the parent of a FORK
+ * @kept:     [cap_kept] n_kept tokens of prompt and answer, which stay if @keep; @charge: for them
+ * @pending:  tokens not yet posted; their bytes are in @emit
  */
 struct op_generate {
 	struct op op;
@@ -67,51 +60,38 @@ struct op_generate {
 	unsigned n_pending;
 };
 
-/* The whole of @op, or NULL if it is of another family. */
+/* NULL if it is of another family. */
 struct op_generate *op_generate(struct op *op);
 
-/* Become one more sequence of the request of @first. Return: 0 or -ENOMEM. */
+/* Becomes one more sequence of the request of @first. Return: 0 or -ENOMEM. */
 int op_generate_join(struct op_generate *g, struct op_generate *first, uint8_t index);
 
-/**
- * op_generate_keep_room() - room for what keep asks for, if it does
- * @n_prompt: tokens of the prompt
- * @max_tokens: of the answer; 0: as many as the context holds
- *
- * All of it is charged to the user now, so that nothing has to be dropped later.
- *
+/*
+ * Allocates and charges @kept, if keep is asked for. @max_tokens: 0: as many as the context holds.
  * Return: 0, -ENOMEM, or KVD_E_QUOTA with the limit in @ret_detail.
  */
 kvd_res op_generate_keep_room(struct op_generate *g, uint32_t n_prompt,
 			      uint32_t max_tokens, uint64_t *ret_detail);
 
-/* Notes tokens for FORK, as far as there is room. */
+/* Adds to @kept; keeps nothing at all when there is no room. */
 void op_generate_keep(struct op_generate *g, const int32_t *tokens, uint32_t n);
 
 /* The ring takes over what is kept, with its charge. */
 void op_generate_hand_over(struct op_generate *g);
 
-/* Nothing stays for FORK. */
 void op_generate_drop_kept(struct op_generate *g);
 
-/**
- * op_generate_token() - a token was sampled
- * @bytes, @len: what it adds to the text; none for a control token
- *
- * emit.stopped says afterwards whether a stop string ended the text.
- *
- * Return: 0 or -ENOMEM.
+/*
+ * A token was sampled. @bytes: [len] what it adds to the text; none for a control token.
+ * Return: 0 or -ENOMEM; g->emit.stopped: a stop string ended the text.
  */
 int op_generate_token(struct op_generate *g, int32_t token, float logprob,
 		      const void *bytes, size_t len, uint64_t now_ns);
 
-/*
- * Build the next CQE: a token with the bytes that became safe with it; what does not fit
- * follows in pieces. Return: false when there is none.
- */
+/* Builds the next CQE: a token, or a piece of text. Return: false when there is none. */
 bool op_generate_stage(struct op_generate *g, struct kvd_cqe *cqe);
 
-/* Whose CQE it is; the last to be posted of the last ones is the request's final CQE. */
+/* Marks whose CQE it is, with n > 1; only the last one posted of all sequences is final. */
 void op_generate_mark(const struct op_generate *g, struct kvd_cqe *cqe, bool final);
 
 void op_generate_deinit(struct op_generate *g);

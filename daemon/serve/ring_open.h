@@ -2,10 +2,7 @@
 #ifndef KVD_DAEMON_SERVE_RING_OPEN_H
 #define KVD_DAEMON_SERVE_RING_OPEN_H
 
-/*
- * Rings from the first to the last moment: what RING_OPEN and RING_CLOSE do, and the end of
- * a session with operations in flight. Thread: loop.
- */
+/* What RING_OPEN and RING_CLOSE do, and the rings of a session that ends. Thread: loop. */
 
 #include <stdint.h>
 
@@ -14,12 +11,9 @@
 struct session;
 struct session_ring;
 
-/**
- * session_ring_open() - make a ring and watch it
- * @msg: within the limits of WELCOME; the shape is checked here
- *
- * Return: 0; -EDQUOT: beyond max_arena of its user; -EINVAL and others as
- * ring_daemon_init().
+/*
+ * Makes a ring and watches it. @msg: within the limits of WELCOME; the shape is checked here.
+ * Return: 0, -EDQUOT beyond max_arena of its user, or as ring_daemon_init().
  */
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
 		      struct session_ring **ret_ring);
@@ -27,10 +21,10 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 /* Return: 0, -ENOENT. */
 int session_ring_close(struct session *session, uint32_t id);
 
-/* Cancel what runs for the session; its operations end by the usual way. */
+/* Cancels what runs; each operation gets its SCHED_FINISHED as usual. */
 void session_rings_cancel(struct session *session);
 
-/* Cut operations off and end all rings. */
+/* Detaches all operations and ends all rings. */
 void session_rings_close(struct session *session);
 
 #endif

@@ -8,12 +8,9 @@
 
 struct sessions;
 
-/**
- * ring_watch_prepare() - the loop is about to block
- *
- * Polls warm rings, wakes clients, arms rings that have cooled down.
- *
- * Return: how long the loop may sleep, as loop_prepare_fn.
+/*
+ * Before the loop blocks: polls warm rings, wakes clients of dirty ones, arms those that cooled
+ * down. Return: how long the loop may sleep, as loop_prepare_fn.
  */
 uint64_t ring_watch_prepare(struct sessions *sessions);
 

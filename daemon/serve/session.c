@@ -64,6 +64,7 @@ void session_fail(struct session *session, int error)
 	session_close(session);
 }
 
+/* Each reply answers a request of its own, so the daemon keeps no queue for a slow reader. */
 void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
 		   size_t n_fds)
 {

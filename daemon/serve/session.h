@@ -10,18 +10,9 @@
  *               |                          | EOF, error, contract broken
  *               +--------------------------+--> CLOSING --> freed (deferred call)
  *
- * A session ends as a whole and at once: its sequences are cancelled, its rings are
- * scrubbed and unmapped, its descriptors closed. It is only marked inside callbacks
- * and freed by a deferred call, so nobody holds a dangling session. What a client does
- * wrong ends its own session, never more, with one log line.
- *
- * Identity is the peer's uid and gid as the kernel recorded them at connect; its pid
- * is a label.
- *
- * This is the object and what goes out by its socket. Above it: its rings (session_ring.h,
- * ring_open.h), what its messages do (control.h), how it comes and goes (sessions.h).
- *
- * Thread: loop.
+ * Callbacks only mark a session that ends; a deferred call frees it. A client's mistake ends its
+ * own session only. Identity is the peer's uid and gid as the kernel recorded them at connect.
+ * Below session_ring.h, control.h and sessions.h. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -48,15 +39,12 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
 
 /**
  * struct session - one connection
- * @owner: label of the client's process, for shared_hit_tokens
- * @admin: may flush everything and see everybody
- * @by_admin_socket: came by the administrators' socket
- * @keep: was told that it is kept over a restart
- * @stored: lies in the FD store
- * @keep_timer: runs until it does
- * @hello_tag: of a kept connection: HELLO must have it; 0: any tag
- * @monitor: NULL: does not watch
- * @job: NULL: no long request is in hand
+ * @owner:     label of the client's process, for shared_hit_tokens
+ * @admin:     may flush everything and see everybody
+ * @keep:      WELCOME said that it is kept over a restart
+ * @stored:    lies in the FD store; @keep_timer runs until it does
+ * @hello_tag: tag that HELLO of an adopted connection must have; 0: any
+ * @monitor, @job: NULL: does not watch; no long request is in hand
  */
 struct session {
 	struct session *prev, *next;
@@ -90,17 +78,14 @@ struct session {
 
 /**
  * struct sessions - all of them
- * @closing_fn: a session was marked: stop what runs for it and free it later
- * @list:    by rising id
- * @ending:  the daemon stops: what lies in the store stays there, and clients keep what
- *           their rings hold
- * @warm:    rings that are polled
- * @dirty:   rings whose client may have to be woken
- * @closing: to be freed by the deferred call
- * @jobs: long requests in hand
- * @draining: requests for the model are refused; those that were taken go on
- * @n_faulty: sessions that broke the contract, since the start
- * @n_completed, @n_failed, @n_cancelled: operations that named the model, since the start
+ * @closing_fn: stops what runs for a marked session and frees it later
+ * @ending:     the daemon stops: the store and the rings stay as they are
+ * @draining:   requests for the model are refused; those that were taken go on
+ * @list:       by rising id
+ * @n_faulty:   sessions that broke the contract
+ * @n_completed, @n_failed, @n_cancelled: operations that named the model
+ * @warned:     by sessions_warn()
+ * @warm, @dirty: rings that are polled; whose client may have to be woken
  */
 struct sessions {
 	struct loop *loop;
@@ -123,39 +108,32 @@ struct sessions {
 	uint64_t started_ns;
 	struct jobs jobs;
 	struct session *closing;
-	struct log_last warned; /* by sessions_warn() */
+	struct log_last warned;
 	struct session_ring *warm;
 	struct session_ring *dirty;
 	struct loop_defer reap;
 };
 
-/* The machine is short of something, by nobody's fault: one line in the log, however many
- * connections suffer, and another when it lasts. */
+/* The machine is short of something: one log line however many clients suffer, more if it lasts. */
 void sessions_warn(struct sessions *sessions, int error, const char *what);
 
-/* For those who watch: client_id, uid and name are filled in. */
+/* Reports to those who watch; client_id, uid and name are filled in. */
 void session_event(struct session *session, struct kvd_event event);
 
-/* End a session. What runs for it is cancelled now, the rest is deferred. */
+/* Ends a session: what runs for it is cancelled now, the rest is deferred. Idempotent. */
 void session_close(struct session *session);
 
-/* The same because of what its client did; one log line. */
+/* The same for a client that broke the contract; one log line. */
 void session_fault(struct session *session, const char *what);
 
-/* The same by no fault of its own. */
+/* The same by no fault of the client. */
 void session_fail(struct session *session, int error);
 
-/**
- * session_reply() - send one packet
- * @fds: [n_fds] passed along, still the caller's
- *
- * A client that does not read its socket, although each reply answers a request of
- * its own, is cut off: the daemon keeps no queue for it.
- */
+/* Sends one packet; a client that does not read is cut off. @fds: [n_fds] still the caller's */
 void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
 		   size_t n_fds);
 
-/* ERROR to a request. @text: one line, without contents of requests. */
+/* ERROR or REJECT to a request. @text: one line, without contents of requests */
 void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,
 			 int32_t status, uint64_t detail, const char *text);
 

@@ -15,9 +15,9 @@
 #include "ipc/proto.h"
 
 /*
- * How old a connection is before the service manager hears of it, and how often that is tried
- * where it fails. Connections come and go as fast as clients like; so each user makes no
- * more messages a second for it than he may have connections, twice.
+ * How old a connection is before it is stored, and how often that is tried again while it fails.
+ * Connections come and go as fast as clients like; so each user makes no more messages to the
+ * service manager in a second than it may have connections, twice.
  */
 #define KEEP_PERIOD_NS UINT64_C(1000000000)
 

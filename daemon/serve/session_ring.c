@@ -54,6 +54,11 @@ void session_ring_dirty(struct session_ring *ring)
 	sessions->dirty = ring;
 }
 
+/*
+ * A client signals that it made room only while it sees CQ_FULL, and a post that finds room takes
+ * CQ_FULL back. If others still wait for room, or SQEs do, the signal may never come: so the ring
+ * is looked at again before the loop blocks.
+ */
 enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_cqe *cqe)
 {
 	bool was_full = ring_daemon_cq_full(&ring->ring);

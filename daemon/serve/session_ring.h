@@ -3,13 +3,9 @@
 #define KVD_DAEMON_SERVE_SESSION_RING_H
 
 /*
- * One ring of a session: how CQEs get into it, the two lists in which it waits for a turn
- * of ring_watch.h, and ended sequences whose tokens it keeps for FORK.
- *
- * A warm ring is polled in the turn that comes; a dirty one has news for its client, who is
- * woken once in that turn. A doorbell warms a ring.
- *
- * Thread: loop. Holds operations (op.h) by their list only.
+ * One ring of a session, and ended sequences whose tokens it keeps for FORK. A warm ring is polled
+ * in the next turn of ring_watch.h; a dirty one has news for its client, who is woken once in that
+ * turn. Holds operations (op.h) by their list only. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -25,7 +21,6 @@
 struct op;
 struct session;
 
-/* An ended sequence whose tokens a ring keeps for FORK. */
 struct session_kept {
 	uint64_t user_data;
 	uint64_t salt;
@@ -36,15 +31,12 @@ struct session_kept {
 
 /**
  * struct session_ring - see above
- * @ops, @n_ops:  operations in flight, oldest first
- * @kept, @n_kept: ended sequences for FORK, the oldest first
- * @charge:       arenas
- * @n_blocked:    operations that wait for room in the CQ
- * @encoded_op:   whose text becomes tokens, by @encoding; no further SQE is taken until then
- * @spin_ns:      how long it is polled after its last traffic; halved each time that
- *                was in vain
- * @cool_ns:      when a warm ring turns cold
- * @warm, @dirty: membership in the two lists of struct sessions
+ * @ops, @kept: oldest first
+ * @charge:     for its arenas
+ * @n_blocked:  operations that wait for room in the CQ
+ * @encoded_op: waits for @encoding; no SQE is taken until then
+ * @spin_ns:    how long it is polled after traffic; halved each time in vain
+ * @cool_ns:    when a warm ring turns cold
  */
 struct session_ring {
 	struct session_ring *next;
@@ -68,44 +60,33 @@ struct session_ring {
 	bool dirty;
 };
 
-/* How long a ring is polled after traffic, at most: [daemon] spin_us. */
+/* [daemon] spin_us: how long a ring is polled after traffic, at most. */
 uint64_t session_ring_max_spin_ns(const struct session_ring *ring);
 
-/* Watch a new ring; it is cold. Return: 0 or -errno. */
+/* Return: 0 or -errno. The ring is cold. */
 int session_ring_watch(struct session_ring *ring);
 
-/* Leave both lists; before the ring is freed. */
+/* Leaves both lists, before the ring is freed. */
 void session_ring_unwatch(struct session_ring *ring);
 
 void session_ring_warm(struct session_ring *ring);
 void session_ring_cool(struct session_ring *ring);
 
-/* CQEs were posted or SQEs taken: the client is woken, if it sleeps, before the loop
- * blocks. */
+/* CQEs were posted or SQEs taken: a sleeping client is woken before the loop blocks. */
 void session_ring_dirty(struct session_ring *ring);
 
-/**
- * session_ring_post() - post one CQE; the client is woken as by session_ring_dirty()
- *
- * A client signals that it made room only while it sees CQ_FULL, and a post that finds
- * room takes CQ_FULL back. If others still wait for room, or SQEs do, the client's signal
- * may so never come: the ring is looked at again before the loop blocks.
- *
- * Return: as ring_daemon_post().
- */
+/* Posts one CQE and makes the ring dirty. Return: as ring_daemon_post(). */
 enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_cqe *cqe);
 
-/* What its arenas and kept tokens are charged at. */
 uint64_t session_ring_bytes(const struct session_ring *ring);
 
-/* Takes over the tokens of an operation that has ended; the oldest makes room. */
+/* Takes over the tokens of an ended operation; the oldest makes room. */
 void session_ring_keep(struct session_ring *ring, const struct session_kept *kept);
 
-/* The newest that was kept under this name, or NULL. */
+/* The newest of this name, or NULL; session_ring_forget_kept() returns how many there were. */
 const struct session_kept *session_ring_find_kept(const struct session_ring *ring,
 						  uint64_t user_data);
 
-/* Return: how many were kept under this name and are forgotten now. */
 int session_ring_forget_kept(struct session_ring *ring, uint64_t user_data);
 void session_ring_forget_all(struct session_ring *ring);
 

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* See sessions.h. */
+/*
+ * See sessions.h. A connection that asked for it in HELLO (KVD_FEATURE_KEEP) lies in the service
+ * manager's FD store as client-ID or admin-ID and outlives the daemon. The next one makes it a
+ * session in state NEW, says that it is another one, and waits for HELLO as long as it takes: the
+ * client may be asleep. What a client had is gone; its rings are files that only the dead daemon
+ * could write.
+ */
 #include "daemon/serve/sessions.h"
 
 #include <errno.h>
@@ -290,6 +296,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	return session;
 }
 
+/* Who may open the administrators' socket gets in when clients have used up max_clients. */
 void sessions_accept(struct sessions *sessions, int fd, bool admin)
 {
 	(void)session_new(sessions, fd, admin, 0);

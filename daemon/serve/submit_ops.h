@@ -3,11 +3,9 @@
 #define KVD_DAEMON_SERVE_SUBMIT_OPS_H
 
 /*
- * What each opcode does, by family: submit_generate.c, submit_score.c, submit_text.c.
+ * What each opcode does. sqe_check() has passed, and there is a model. Thread: loop.
  *
- * Each ends its operation or hands it on and returns 0; else it returns the res to end it
- * with, and @ret_detail. sqe_check() has passed, and all but CANCEL find a model.
- * Thread: loop.
+ * Return: 0: the operation ended or was handed on; else the res to end it with, and @ret_detail.
  */
 
 #include <stdint.h>

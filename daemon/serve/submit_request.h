@@ -2,10 +2,7 @@
 #ifndef KVD_DAEMON_SERVE_SUBMIT_REQUEST_H
 #define KVD_DAEMON_SERVE_SUBMIT_REQUEST_H
 
-/*
- * What an operation asks of the scheduler: who asks, with which limits, in which domain and
- * under which salt. Thread: loop.
- */
+/* What an operation asks of the scheduler: who asks, limits, domain, salt. Thread: loop. */
 
 #include <stdint.h>
 
@@ -15,13 +12,13 @@
 struct op;
 struct token_list;
 
-/* @salt: the name of a domain, then what the client said; desc points into it */
+/* @salt: the domain's name, then the client's salt; desc points into it */
 struct submit_request {
 	struct request_desc desc;
 	char salt[CONFIG_DOMAIN_NAME + sizeof(uint64_t)];
 };
 
-/* @salt: the client's own: it only narrows; 0: none. The tokens stay the caller's. */
+/* @salt: the client's own, which only narrows; 0: none. The tokens stay the caller's. */
 void submit_request_init(struct submit_request *request, struct op *op,
 			 const struct token_list *list, uint64_t salt);
 
