@@ -2,11 +2,9 @@
 /*
  * The configuration: what can be set, its defaults, and how text becomes a value.
  *
- * One table of keys (config_keys.c) drives parsing, `kvd --help-config`, and the tests that
- * compare etc/kvd.conf and kvd.conf(5) with it. A struct config is plain data, owned by its
- * holder; it is filled before the loop starts, and config_adopt() alone changes it afterwards, on
- * the loop thread. Files are read by daemon/config_file.h. Nothing is logged here: mistakes go to
- * a report, one line for each, so that all mistakes of a file are seen at once.
+ * Plain data, owned by its holder: filled before the loop starts, then changed by config_adopt()
+ * alone, on the loop thread. Files are read by config_file.h. Logs nothing: mistakes go to a
+ * report, one line each, so that all mistakes of a file are seen at once.
  */
 #ifndef KVD_DAEMON_CONFIG_H
 #define KVD_DAEMON_CONFIG_H
@@ -40,7 +38,7 @@ enum config_kv_quality {
 };
 
 enum config_isa {
-	CONFIG_ISA_AUTO, /* the best that the CPU offers */
+	CONFIG_ISA_AUTO,
 	CONFIG_ISA_C,
 	CONFIG_ISA_AVX2,
 	CONFIG_ISA_AVX512,
@@ -64,22 +62,15 @@ struct config_quota {
 	uint64_t max_arena; /* bytes, of all rings */
 };
 
-/* KV_MAX_RANKS */
-#define CONFIG_MAX_RANKS 16
-
-/* KV_CPU_MAX_THREADS, which the unit's TasksMax= has to have room for. */
+/* KV_MAX_RANKS and KV_CPU_MAX_THREADS; TasksMax= of the unit has to have room for the threads. */
+#define CONFIG_MAX_RANKS   16
 #define CONFIG_MAX_THREADS 256
 #define CONFIG_MAX_DOMAINS 32
 #define CONFIG_DOMAIN_NAME 40
 
-/**
- * struct config_domain - [domain NAME]: users that share one cache
- * @name: letters, digits, dots, dashes, underscores
- * @users, @groups: names or numbers, separated by commas or blanks
- * @users_where, @groups_where: "kvd.conf:12", where they were set
- * @quota: of each user in it; @quota_set: bits of the keys that were given, in the order
- *	of the fields; the others are as in [quota]
- */
+/* [domain NAME]: users that share one cache. @users, @groups: names or numbers, separated by commas
+ * or blanks; @..._where: "kvd.conf:12". @quota: of each user; @quota_set: bits of the keys that
+ * were given, in the order of the fields: the others are as in [quota] */
 struct config_domain {
 	char name[CONFIG_DOMAIN_NAME];
 	char *users;
@@ -90,15 +81,16 @@ struct config_domain {
 	uint32_t quota_set;
 };
 
-/* Strings are never NULL; "" means not set. All are owned by the config. */
+/* All strings are owned by the config and never NULL; "" means not set. An int holds the enum of
+ * its name. */
 struct config {
 	struct {
 		char *socket;
-		int log_level;  /* syslog priority */
-		int log_target; /* enum log_target */
+		int log_level; /* syslog priority */
+		int log_target;
 		uint64_t log_rate_interval_ns;
 		uint32_t log_rate_burst;
-		int io_backend; /* enum loop_backend */
+		int io_backend;
 		uint32_t max_clients;
 		uint32_t max_clients_per_uid;
 		uint32_t max_rings_per_client;
@@ -108,13 +100,13 @@ struct config {
 	} daemon;
 	struct {
 		char *path;
-		char *name;                    /* "": what the file says */
-		int chat_template;             /* enum config_chat_template */
-		uint32_t tensor_parallel_size; /* 1 */
+		char *name; /* "": what the file says */
+		int chat_template;
+		uint32_t tensor_parallel_size;
 	} model;
 	struct {
 		struct config_kv_dtype kv_cache_dtype;
-		int kv_quality_check;          /* enum config_kv_quality */
+		int kv_quality_check;
 		uint32_t block_size;           /* tokens: 16 or 32 */
 		uint64_t kv_cache_memory;      /* bytes */
 		double gpu_memory_utilization; /* 0: not used */
@@ -126,37 +118,30 @@ struct config {
 		uint32_t max_model_len; /* 0: the model's */
 	} scheduler;
 	struct {
-		uint32_t threads;   /* 0: as many as CPUs and quota permit */
-		int isa;            /* enum config_isa */
+		uint32_t threads; /* 0: as many as CPUs and quota permit */
+		int isa;
 		cpu_set_t affinity; /* empty: not set */
-		int huge_pages;     /* enum config_huge_pages */
+		int huge_pages;
 	} cpu;
 	struct config_quota quota;
-	struct config_domain *domains; /* [n_domains] */
+	struct config_domain *domains;
 	uint32_t n_domains;
 };
 
-/*
- * Where mistakes go. @text is one whole line without newline, such as
- * "kvd.conf:12: [cache] block_sise: unknown key; did you mean block_size?".
- */
+/* Where mistakes go. @text is one line without newline, such as "kvd.conf:12: [cache] block_sise:
+ * unknown key; did you mean block_size?". @unread: a file may be right, but could not be read */
 struct config_report {
 	void (*fn)(struct config_report *report, const char *text);
 	unsigned int n_errors;
-	bool unread; /* a file is as it should be, but the machine could not read it */
+	bool unread;
 };
 
 /* All defaults. Return: 0 or -ENOMEM; config_deinit() is safe after failure. */
 int config_init(struct config *config);
 void config_deinit(struct config *config);
 
-/**
- * config_set() - set one key from text
- * @where: what to name in a mistake ("kvd.conf:12", "-o"); it is followed by ": "
- * @section, @key, @value: as in the file; "" as value restores the default
- *
- * Return: 0, 1 if a mistake was reported and nothing was changed, -ENOMEM.
- */
+/* Sets one key from text; "" restores the default. @where: what a mistake names ("kvd.conf:12",
+ * "-o"). Return: 0; 1: a mistake was reported and nothing was changed; -ENOMEM. */
 int config_set(struct config *config, const char *where, const char *section,
 	       const char *key, const char *value, struct config_report *report);
 
@@ -164,19 +149,12 @@ int config_set(struct config *config, const char *where, const char *section,
 int config_set_option(struct config *config, const char *option,
 		      struct config_report *report);
 
-/* Whether the values fit together; to be called when all sources were read. Return: 0, or
- * 1 if a mistake was reported. */
+/* Whether the values of all sources fit together. Return: 0; 1: a mistake was reported. */
 int config_check(const struct config *config, struct config_report *report);
 
-/**
- * config_adopt() - take over those values that may change while the daemon runs
- * @config: in use
- * @fresh:  read again and checked
- * @later:  [later_size] the other keys that differ, as "[cache] block_size, ...", cut to
- *          fit; they keep their former value until the next start
- *
- * Return: how many keys took a new value.
- */
+/* Takes over those values of @fresh, which was checked, that may change while the daemon runs.
+ * @later: [later_size] the other keys that differ, as "[cache] block_size, ...", cut to fit; they
+ * keep their value until the next start. Return: how many keys took a new value. */
 unsigned int config_adopt(struct config *config, const struct config *fresh, char *later,
 			  size_t later_size);
 
@@ -184,7 +162,7 @@ unsigned int config_adopt(struct config *config, const struct config *fresh, cha
 void config_report_error(struct config_report *report, const char *where,
 			 const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Prints the table: for --help-config. */
+/* The table of keys, for --help-config. */
 void config_print_help(FILE *out);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Reading configuration files: which ones, in which order, line by line. Owns nothing. Runs at
- * the start and at a reload. What keys mean is config.h's.
- */
+/* Reads configuration files: which ones, in which order, line by line. Runs at the start and at a
+ * reload. Owns nothing; what keys mean is config.h's. */
 #ifndef KVD_DAEMON_CONFIG_FILE_H
 #define KVD_DAEMON_CONFIG_FILE_H
 
@@ -10,16 +8,13 @@
 
 #include "daemon/config.h"
 
-#define CONFIG_LINE_MAX 198           /* bytes of a line, without its newline */
-#define CONFIG_FILE_MAX (1024 * 1024) /* bytes of a file */
+/* Bytes of a line, without its newline, and of a file. */
+#define CONFIG_LINE_MAX 198
+#define CONFIG_FILE_MAX (1024 * 1024)
 
-/**
- * config_load() - read all files that apply, in the order of kvd.conf(5)
- * @root: "" or a folder that takes the place of /
- * @file: the main file, with drop-ins from FILE.d/ alone; NULL: those of the system, if any
- *
- * Return: 0, 1 if mistakes were reported (right lines were applied), or -ENOMEM.
- */
+/* All files that apply, in the order of kvd.conf(5). @root: "" or a folder that takes the place of
+ * /. @file: the main file, with drop-ins from FILE.d/ alone; NULL: those of the system, if any.
+ * Return: 0; 1: mistakes were reported, right lines were applied; -ENOMEM. */
 int config_load(struct config *config, const char *root, const char *file,
 		struct config_report *report);
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* See daemon.h. */
+/*
+ * Parts start in this order, and end in the reverse:
+ *
+ *   fdstore   what a former daemon left with the service manager
+ *   loop      signals, sockets, timers, the eventfd of the worker
+ *   engine    model, pool, cache, scheduler, worker
+ *   sessions  clients and their rings
+ *   listeners new clients, last of all
+ */
 #include "daemon/daemon.h"
 
 #include <errno.h>

@@ -2,18 +2,8 @@
 #ifndef KVD_DAEMON_DAEMON_H
 #define KVD_DAEMON_DAEMON_H
 
-/*
- * The daemon as a whole: every part in the order in which it starts; the end is the
- * reverse.
- *
- *   fdstore   what a former daemon left with the service manager
- *   loop      signals, sockets, timers, the eventfd of the worker
- *   engine    model, pool, cache, scheduler, worker
- *   sessions  clients and their rings
- *   listeners new clients, last of all
- *
- * Thread: loop, but for what engine.h says of the worker.
- */
+/* The daemon as a whole: starts its parts, serves, and ends them in the reverse order. Thread:
+ * loop, but for what engine.h says of the worker. */
 
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
@@ -25,8 +15,8 @@
 /* Lines are wrong; files that may be all right could not be read. */
 enum { DAEMON_RELOAD_MISTAKES = 1, DAEMON_RELOAD_UNREAD = 2 };
 
-/* Reads the configuration again, into a new struct config, and logs what is wrong with it.
- * Return: 0; DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is safe after failure. */
+/* Reads the configuration again, into a new struct config, and logs its mistakes. Return: 0;
+ * DAEMON_RELOAD_*; -errno. config_deinit() of @fresh is safe after failure. */
 typedef int (*daemon_reload_fn)(void *ctx, struct config *fresh);
 
 /* Named condition of daemon_new(): a mistake that another try would meet again. */
@@ -49,17 +39,13 @@ struct daemon {
 	char status_text[256];
 };
 
-/**
- * daemon_new() - start everything up to the listening socket
- * @config: checked; must outlive the daemon, which changes it when it is reloaded
- * @reload: called with @ctx on SIGHUP
- *
- * Return: 0; DAEMON_BAD_CONFIG; -errno. The log says why.
- */
+/* Starts everything up to the listening socket. @config: checked; outlives the daemon, which
+ * changes it at a reload. @reload: called with @ctx on SIGHUP. Return: 0; DAEMON_BAD_CONFIG;
+ * -errno. The log says why. */
 int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
 	       void *ctx);
 
-/* Serve until SIGTERM or SIGINT. Return: 0 or -errno. */
+/* Serves until SIGTERM or SIGINT. Return: 0 or -errno. */
 int daemon_run(struct daemon *daemon);
 
 /* NULL is fine. Return: NULL. */

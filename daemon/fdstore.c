@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A descriptor lies in the store until fdstore_remove(), until the manager sees the other end of
- * a socket hang up, or until the unit is stopped (restarted: it stays). So one that was taken
- * need not be pushed again. The manager drops what is beyond FileDescriptorStoreMax= and tells
- * nobody, which is why this side counts.
+ * A descriptor lies in the store until fdstore_remove(), until the manager sees the other end of a
+ * socket hang up, or until the unit is stopped (restarted: it stays). So one that was taken need
+ * not be pushed again. The manager drops what is beyond FileDescriptorStoreMax= and tells nobody,
+ * which is why this side counts.
+ *
+ *   start:  fdstore_init(), fdstore_take() by name, fdstore_drop() what nobody took
+ *   later:  fdstore_push(), fdstore_remove(), fdstore_leave(), fdstore_barrier()
  */
 #include "daemon/fdstore.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The socket that clients connect to, and who they are.
+ * The socket that clients connect to, and who they are. Loop thread. Logs nothing.
  *
- * Owns one listening AF_UNIX SOCK_SEQPACKET socket, handed over by the service manager or made
- * at the configured path; then also that name and a lock file beside it (PATH.lock). Loop
- * thread. Knows nothing of what is said on a connection, and logs nothing.
+ * Owns one listening AF_UNIX SOCK_SEQPACKET socket, handed over by the service manager or made at
+ * the configured path; then also that name and a lock file beside it (PATH.lock).
  */
 #ifndef KVD_DAEMON_LISTENER_H
 #define KVD_DAEMON_LISTENER_H
@@ -14,20 +13,14 @@
 
 #include "daemon/loop.h"
 
-/* FileDescriptorName= in kvd.socket and in kvd-admin.socket. The order in which sockets
- * are handed over changes from start to start. */
+/* FileDescriptorName= in kvd.socket and kvd-admin.socket; their order may change at each start. */
 #define LISTENER_FD_NAME       "kvd"
 #define LISTENER_ADMIN_FD_NAME "kvd-admin"
 
 #define LISTENER_BACKLOG 4096
 
-/**
- * struct listener - see above
- * @fd, @lock_fd: -1: none
- * @path: name to remove at the end, while @dev and @ino are those of our socket; NULL if the
- *	manager owns it
- * @error: one line that says why a call failed
- */
+/* @fd, @lock_fd: -1: none. @path: removed at the end, while @dev and @ino are those of our socket;
+ * NULL: the manager owns it. @error: one line that says why a call failed */
 struct listener {
 	int fd;
 	int lock_fd;
@@ -39,36 +32,25 @@ struct listener {
 	char error[256];
 };
 
-/* An idle listener: fd and lock_fd -1. listener_deinit() on it is a no-op. */
+/* An idle listener, which listener_deinit() may get. */
 void listener_init(struct listener *listener);
 
-/**
- * listener_take() - get a socket that the service manager handed over
- * @name: FileDescriptorName= of its socket unit
- *
- * Before anything that was handed over is closed: libsystemd looks at all of it.
- *
- * Return: 1; 0 if there is none of this name; -errno for one that is not what it should be.
- */
+/* Gets the socket that the service manager handed over as @name, before anything handed over is
+ * closed, since libsystemd looks at all of it. Return: 1; 0: there is none; -errno: it is not what
+ * it should be. */
 int listener_take(struct listener *listener, const char *name);
 
-/* Takes the lock and sees that the name can be used, before anything takes long. Return: as
- * listener_open(). */
+/* Takes the lock and checks the name, before anything takes long. Return: as listener_open(). */
 int listener_reserve(struct listener *listener, const char *path);
 
-/**
- * listener_open() - get the listening socket, unless one was handed over
- * @path: at most 107 bytes; the socket gets mode 0660
- *
- * Return: 0; -EADDRINUSE: another daemon serves there; -EEXIST: a file that is no socket is in
- * the way; -ENAMETOOLONG; -errno.
- */
+/* Makes the socket, of mode 0660, unless one was handed over. @path: at most 107 bytes. Return: 0;
+ * -EADDRINUSE: another daemon serves there; -EEXIST: a file that is no socket is in the way;
+ * -ENAMETOOLONG; -errno. */
 int listener_open(struct listener *listener, const char *path);
 
 int listener_start(struct listener *listener, struct loop *loop, loop_accept_fn fn);
 
-/* Stops accepting and closes; removes the name if it was made here and is still ours.
- * Idempotent. */
+/* Closes, and removes the name if it was made here and is still ours. Idempotent. */
 void listener_deinit(struct listener *listener);
 
 /* As the kernel recorded it at connect(). A pid may have been reused: it is for display. */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the daemon says to the people who run it.
+ * What the daemon says to the people who run it. Loop thread: workers and libraries return errors.
  *
- * Owns the process-wide choice of target and level, and the rate limit of each uid. Loop thread;
- * workers hand errors back in their results, libraries return them. Never waits for its reader:
- * an entry that finds no room is dropped and counted. An entry never holds prompts, answers,
- * tokens or addresses; what a client chose goes to `detail`, escaped and cut.
+ * Owns the process-wide target and level, and the rate limit of each uid. Never waits for its
+ * reader: an entry that finds no room is dropped and counted. An entry never holds prompts,
+ * answers, tokens or addresses; what a client chose goes to `detail`, escaped and cut.
  */
 #ifndef KVD_DAEMON_LOG_H
 #define KVD_DAEMON_LOG_H
@@ -25,14 +24,9 @@ enum log_target {
 	LOG_TARGET_JSON,   /* to stderr, an object a line with the journal's fields */
 };
 
-/**
- * struct log_fields - what an entry is about, as far as it is known
- * @message_id: from daemon/msgid.h, or NULL
- * @client_id, @request_id: 0: none
- * @has_uid: the entry counts against the rate limit of @uid
- * @error: errno or -errno, whose text is appended; 0: none
- * @detail: [detail_len] untrusted bytes; NULL: none
- */
+/* What an entry is about; 0 or NULL: not known. @message_id: from msgid.h. @has_uid: it counts
+ * against the rate limit of @uid. @error: errno or -errno, whose text is appended. @detail:
+ * [detail_len] untrusted bytes */
 struct log_fields {
 	const char *message_id;
 	uint64_t client_id;
@@ -44,12 +38,8 @@ struct log_fields {
 	size_t detail_len;
 };
 
-/**
- * log_open() - choose where entries go, now or again
- * @level: less important entries are dropped
- *
- * Return: where they go: what AUTO stands for, STDERR for a JOURNAL that is not there.
- */
+/* Chooses where entries go, now or again; those less important than @level are dropped. Return:
+ * where they go: what AUTO stands for, STDERR for a JOURNAL that is not there. */
 enum log_target log_open(enum log_target target, int level);
 
 /* At most @burst entries per @interval_ns for each uid; interval 0: no limit. */
@@ -63,8 +53,7 @@ void log_close(void);
 
 bool log_enabled(int level);
 
-/* Use the macros below. @format: one sentence without a full stop, starting in lower case.
- * Keeps errno. */
+/* Use the macros below. @format: a sentence in lower case, without a full stop. Keeps errno. */
 void log_write(int level, const struct log_fields *fields, const char *file, int line,
 	       const char *func, const char *format, ...)
 	__attribute__((format(printf, 6, 7)));
@@ -82,10 +71,7 @@ void log_write(int level, const struct log_fields *fields, const char *file, int
 #define log_info(...)    log_event(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...)   log_event(LOG_DEBUG, NULL, __VA_ARGS__)
 
-/*
- * Where a negative code is born, in the debug log: further up nobody can tell. For daemon/
- * itself, engine/ and serve/; the libraries below do not log. Gives @code.
- */
+/* Logs, for debugging, where a negative code comes from, and gives it. Not for libraries below. */
 #define error_origin(code)                                                               \
 	({                                                                               \
 		int code_ = (code);                                                      \
@@ -93,8 +79,7 @@ void log_write(int level, const struct log_fields *fields, const char *file, int
 		code_;                                                                   \
 	})
 
-/* As log_event() with an error code (either sign): "message: No such file or directory".
- * */
+/* As log_event() with an error code of either sign: "message: No such file or directory". */
 #define log_errno(level, code, ...)                                                      \
 	log_event(level, LOG_FIELDS(.error = (code)), __VA_ARGS__)
 
@@ -104,8 +89,7 @@ struct log_last {
 	uint64_t at_ns;
 };
 
-/* Whether trouble that may last is to be logged: another than the last, or the same after 30 s.
- * @error: not 0. */
+/* Whether to log @error, not 0, of trouble that may last: not the last one, or 30 s after it. */
 bool log_due(struct log_last *last, int error, uint64_t now_ns);
 
 #endif

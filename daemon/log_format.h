@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * An entry as text, private to log.c and its tests. Pure, any thread.
- */
+/* An entry as text, private to log.c and its tests. Pure, any thread. */
 #ifndef KVD_DAEMON_LOG_FORMAT_H
 #define KVD_DAEMON_LOG_FORMAT_H
 
@@ -13,16 +11,16 @@
 #define LOG_MESSAGE_MAX 1024
 #define LOG_LINE_MAX    12288
 
+/* @fields: never NULL; @message: clean; @detail: escaped, or NULL */
 struct log_entry {
 	int level;
-	const struct log_fields *fields; /* never NULL */
+	const struct log_fields *fields;
 	const char *file, *func;
 	int line;
-	const char *message; /* clean */
-	const char *detail;  /* escaped, or NULL */
+	const char *message;
+	const char *detail;
 };
 
-/* "error", "warning", ... */
 const char *log_level_name(int level);
 
 /* A path without the leading "../" that a build folder adds. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * How many entries each uid may cause: a token bucket for each, in a table of fixed size, so that
- * one client cannot silence the others. Pure, given the time; its owner is log.c.
- */
+/* How many entries each uid may cause: a token bucket each, in a table of fixed size, so that one
+ * client cannot silence the others. Pure, given the time; its owner is log.c. */
 #ifndef KVD_DAEMON_LOG_RATE_H
 #define KVD_DAEMON_LOG_RATE_H
 
@@ -33,15 +31,12 @@ struct log_rate_note {
 	uint64_t n_suppressed; /* 0: nothing */
 };
 
-/**
- * log_rate_take() - whether @uid may cause one more entry now
- * @ret_note: what was left out before and is to be noted now: about @uid if the entry
- *            passes, or about the one that was forgotten to make room
- */
+/* Whether @uid may cause one more entry now. @ret_note: what was left out: of @uid, if the entry
+ * passes, or of the uid that was forgotten to make room. */
 bool log_rate_take(struct log_rate *rate, uid_t uid, uint64_t now_ns,
 		   struct log_rate_note *ret_note);
 
-/* Takes out one note that is owed. Return: false if there is none left. */
+/* Takes out one note that is owed. Return: false if there is none. */
 bool log_rate_drain(struct log_rate *rate, struct log_rate_note *ret_note);
 
 #endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Where the bytes of the log go, without ever waiting for who reads them.
- *
- * Owns a descriptor of its own for standard error, and one for the journal. Loop thread, for
- * log.c alone.
- */
+/* Where the bytes of the log go, without ever waiting for their reader. Owns a descriptor of its
+ * own for standard error, and one for the journal. Loop thread, for log.c alone. */
 #ifndef KVD_DAEMON_LOG_SINK_H
 #define KVD_DAEMON_LOG_SINK_H
 
@@ -21,7 +17,6 @@ int log_sink_journal(const struct iovec *fields, int n);
 
 #define LOG_SINK_FIELDS 16
 
-/* Whether somebody has the journal's socket. */
 bool log_sink_has_journal(void);
 
 #endif

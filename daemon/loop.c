@@ -194,6 +194,12 @@ static void defer_run(struct loop *loop)
 	}
 }
 
+/*
+ * One iteration:
+ *
+ *   +-> now -> due timers -> deferred -> prepare hook -> arm, wait -> now -> callbacks -+
+ *   +-----------------------------------------------------------------------------------+
+ */
 int loop_run(struct loop *loop)
 {
 	uint64_t timeout, due;

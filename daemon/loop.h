@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The event loop: readiness, accepted connections, timers, signals, deferred calls, and a hook
- * that decides how to wait.
+ * The event loop: readiness, accepted connections, timers, signals, deferred calls, and a hook that
+ * decides how to wait.
  *
- * Owns an io_uring or an epoll descriptor, a table of watches and a heap of timers. One thread;
- * others wake it through an eventfd of their own. Does no I/O on the watched descriptors except
- * accept(), closes none of them, logs nothing. Watches are level triggered.
+ * Owns an io_uring or an epoll descriptor, the table of watches and the timers. One thread; others
+ * wake it through an eventfd of their own. Does no I/O on watched descriptors but accept(), closes
+ * none of them, logs nothing.
  *
- * Watches are embedded in what they serve, and the kernel never has their address. After
- * loop_x_remove(), also inside a callback, the callback is not called and the memory is free.
- * Remove first, close second.
- *
- *   +-> now -> due timers -> deferred -> prepare hook -> arm, wait -> now -> callbacks -+
- *   +-----------------------------------------------------------------------------------+
+ * Watches are level triggered and embedded in what they serve. After loop_x_remove(), also inside a
+ * callback, the callback is not called and the memory is free. Remove first, close second.
  */
 #ifndef KVD_DAEMON_LOOP_H
 #define KVD_DAEMON_LOOP_H
@@ -29,8 +25,8 @@ struct loop_signal;
 struct loop_defer;
 
 enum loop_backend {
-	LOOP_BACKEND_AUTO,     /* io_uring if the kernel lets us, else epoll */
-	LOOP_BACKEND_IO_URING, /* or an error from loop_new() */
+	LOOP_BACKEND_AUTO, /* io_uring if the kernel lets us, else epoll */
+	LOOP_BACKEND_IO_URING,
 	LOOP_BACKEND_EPOLL,
 };
 
@@ -56,10 +52,10 @@ typedef void (*loop_defer_fn)(struct loop_defer *defer);
 /* Return: how long the loop may sleep, in ns; or one of the above. */
 typedef uint64_t (*loop_prepare_fn)(struct loop *loop, void *userdata);
 
-/* The caller's memory, zeroed before first use. The fields are the loop's: read them, do not
- * write them. @loop is NULL while idle. */
+/* These are the caller's memory, zeroed before first use. Fields are read, not written: they are
+ * the loop's. @loop is NULL while idle. */
 struct loop_io {
-	struct loop *loop; /* NULL while idle */
+	struct loop *loop;
 	loop_io_fn fn;
 	int fd;
 	uint32_t events;
@@ -67,11 +63,11 @@ struct loop_io {
 };
 
 struct loop_timer {
-	struct loop *loop; /* NULL while idle */
+	struct loop *loop;
 	loop_timer_fn fn;
 	uint64_t due_ns;
 	uint64_t period_ns; /* 0: one-shot */
-	size_t position;    /* in the heap */
+	size_t position;
 };
 
 struct loop_accept {
@@ -89,17 +85,13 @@ struct loop_signal {
 };
 
 struct loop_defer {
-	struct loop *loop; /* NULL while not queued */
+	struct loop *loop;
 	loop_defer_fn fn;
 	struct loop_defer *prev, *next;
 };
 
-/**
- * loop_new() - make a loop for the calling thread
- * @backend: AUTO also obeys $KVD_IO_BACKEND (io_uring or epoll)
- *
- * Return: 0, -EINVAL for an unknown back end, or the -errno of the step that failed.
- */
+/* A loop for the calling thread. AUTO also obeys $KVD_IO_BACKEND (io_uring or epoll). Return: 0;
+ * -EINVAL: no such back end; -errno of the step that failed. */
 int loop_new(struct loop **ret_loop, enum loop_backend backend);
 
 /* Not from inside loop_run(). NULL is fine. Return: NULL. */
@@ -109,15 +101,11 @@ struct loop *loop_free(struct loop *loop);
 enum loop_backend loop_backend_of(const struct loop *loop);
 const char *loop_backend_name(enum loop_backend backend);
 
-/**
- * loop_fallback() - why AUTO did not choose io_uring
- * @ret_step: what was refused, a constant such as "io_uring_setup"
- *
- * Return: 0 if io_uring was not tried or works, else the -errno of that step.
- */
+/* Why AUTO did not choose io_uring. @ret_step: what was refused, such as "io_uring_setup". Return:
+ * 0: it was not tried, or works; -errno of that step. */
 int loop_fallback(const struct loop *loop, const char **ret_step);
 
-/* Dispatch until loop_exit(). Return: its code, or -errno if waiting fails. */
+/* Dispatches until loop_exit(). Return: its code, or -errno if waiting fails. */
 int loop_run(struct loop *loop);
 
 /* Ends loop_run() after this iteration's callbacks; timers and deferred calls no longer run.
@@ -128,63 +116,41 @@ void loop_exit(struct loop *loop, int code);
 uint64_t loop_now(const struct loop *loop);
 uint64_t loop_now_refresh(struct loop *loop);
 
-/**
- * loop_set_prepare() - install the hook that is asked before every wait
- * @fn: NULL: sleep until an event or a timer
- *
- * It may add, remove and work. One that is woken by shared memory sets its NEED_WAKEUP flags,
- * then looks again, before it answers other than LOOP_POLL_AGAIN.
- */
+/* Installs the hook that is asked before every wait; NULL: sleep until an event or a timer. It may
+ * add, remove and work. One that is woken by shared memory sets its NEED_WAKEUP flags, then looks
+ * again, before it answers other than LOOP_POLL_AGAIN. */
 void loop_set_prepare(struct loop *loop, loop_prepare_fn fn, void *userdata);
 
-/**
- * loop_io_add() - watch a descriptor
- * @fd: with at most one watch
- * @events: LOOP_READ, LOOP_WRITE, LOOP_HUP; 0: disarmed, not even HUP is reported
- *
- * Return: 0; -ENOMEM; or what epoll says (io_uring reports a bad fd as LOOP_ERROR).
- */
+/* Watches @fd, which has no other watch. @events: LOOP_READ, LOOP_WRITE, LOOP_HUP; 0: disarmed, not
+ * even HUP is reported. Return: 0; -ENOMEM; what epoll says (io_uring reports a bad fd as
+ * LOOP_ERROR). */
 int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 		loop_io_fn fn);
 int loop_io_modify(struct loop_io *io, uint32_t events);
 void loop_io_remove(struct loop_io *io);
 
-/**
- * loop_accept_add() - accept connections
- * @fd: listening socket, whose O_NONBLOCK is set or cleared as the back end needs
- * @fn: also for failures; when descriptors or memory are short, accepting pauses for 100 ms
- *
- * Return: 0 or -errno.
- */
+/* Accepts connections. @fd: its O_NONBLOCK is set or cleared as the back end needs. @fn: also for
+ * failures; accepting pauses for 100 ms while descriptors or memory are short. Return: 0 or
+ * -errno. */
 int loop_accept_add(struct loop *loop, struct loop_accept *accept, int fd,
 		    loop_accept_fn fn);
 void loop_accept_remove(struct loop_accept *accept);
 
-/**
- * loop_timer_start() - call @fn at @due_ns, and every @period_ns after
- * @timer: idle or running; moving a running one cannot fail
- * @due_ns: absolute; the past means the next iteration
- * @period_ns: 0 for one-shot. Periods that were missed are skipped.
- *
- * Return: 0 or -ENOMEM.
- */
+/* Calls @fn at @due_ns, absolute (the past: in the next iteration), and every @period_ns after,
+ * unless 0; missed periods are skipped. Moving a running timer cannot fail. Return: 0 or
+ * -ENOMEM. */
 int loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t due_ns,
 		     uint64_t period_ns, loop_timer_fn fn);
 void loop_timer_stop(struct loop_timer *timer);
 
-/**
- * loop_signal_add() - call @fn when the process gets @signo
- *
- * Blocks the signal in the calling thread for good, so call it before other threads start.
- *
- * Return: 0, -EBUSY if @signo is taken, -EINVAL, -errno.
- */
+/* Calls @fn when the process gets @signo, which stays blocked in the calling thread: call it before
+ * other threads start. Return: 0; -EBUSY: @signo is taken; -EINVAL; -errno. */
 int loop_signal_add(struct loop *loop, struct loop_signal *signal, int signo,
 		    loop_signal_fn fn);
 void loop_signal_remove(struct loop_signal *signal);
 
-/* Call @fn once, when the callbacks of this iteration have returned; queued by a deferred call,
- * in the next one. */
+/* Calls @fn once, when the callbacks of this iteration have returned; queued by a deferred call, in
+ * the next one. */
 void loop_defer(struct loop *loop, struct loop_defer *defer, loop_defer_fn fn);
 void loop_defer_cancel(struct loop_defer *defer);
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What loop.c and its two back ends share; nobody else includes this, but tests.
+ * What loop.c and its two back ends share; nobody else but tests includes this. Loop thread.
  *
- * The table of watches is the middle ground: loop.c decides what a slot should watch, a
- * back end makes the kernel agree and turns what the kernel says into loop_dispatch_x()
- * calls. The kernel carries a key, (generation << 32 | index), never an address. Every
- * change of a slot moves its generation on, so a completion that was already under way
- * for the old meaning no longer matches and is dropped. Loop thread only.
+ * loop.c decides what a slot should watch; a back end makes the kernel agree and turns what it says
+ * into loop_dispatch_x() calls. The kernel has a key, (generation << 32 | index), never an address.
+ * Every change of a slot steps its generation: a completion of the old meaning matches no more.
  */
 #ifndef KVD_DAEMON_LOOP_BACKEND_H
 #define KVD_DAEMON_LOOP_BACKEND_H
@@ -33,19 +31,17 @@ struct loop_slot {
 	bool dirty; /* is in the dirty list */
 };
 
-/* Back ends get the index of a slot that loop.c has filled in. */
+/* Back ends get the index of a slot that loop.c has filled in. @open sets @ret_step on failure;
+ * @prepare_accept: a descriptor for accepting; @add, @modify: the kernel is to agree with
+ * slot->events; @remove: the slot is about to be freed; @wait: at most @timeout_ns, and dispatch.
+ * Return: 0 or -errno. */
 struct loop_backend_ops {
-	/* @ret_step is set on failure. */
 	int (*open)(struct loop *loop, const char **ret_step);
 	void (*close)(struct loop *loop);
-	/* Prepares a descriptor for accepting. */
 	int (*prepare_accept)(int fd);
-	/* Make the kernel agree with slot->events: a new slot, a changed one. */
 	int (*add)(struct loop *loop, uint32_t index);
 	int (*modify)(struct loop *loop, uint32_t index);
-	/* The slot is about to be freed. */
 	void (*remove)(struct loop *loop, uint32_t index);
-	/* Waits at most @timeout_ns and dispatches. Return: 0 or -errno. */
 	int (*wait)(struct loop *loop, uint64_t timeout_ns);
 };
 
@@ -55,7 +51,7 @@ extern const struct loop_backend_ops loop_epoll_ops;
 struct loop {
 	const struct loop_backend_ops *ops;
 	enum loop_backend backend;
-	void *state; /* the back end's */
+	void *state;
 	int fallback;
 	const char *fallback_step;
 

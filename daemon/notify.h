@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the daemon tells the service manager: sd_notify(3) states and the watchdog.
- *
- * Owns what the manager has not taken yet. Loop thread. Waits for nobody: while the manager's
- * queue is full, readiness, status and a ping are kept for notify_flush(). Without
- * $NOTIFY_SOCKET all calls succeed and do nothing.
- */
+/* sd_notify(3) states and the watchdog. Loop thread. Waits for nobody: while the manager's queue is
+ * full, readiness, status and a ping are kept for notify_flush(). Without $NOTIFY_SOCKET all calls
+ * succeed and do nothing. */
 #ifndef KVD_DAEMON_NOTIFY_H
 #define KVD_DAEMON_NOTIFY_H
 

@@ -2,13 +2,9 @@
 #ifndef KVD_DAEMON_USER_MAP_H
 #define KVD_DAEMON_USER_MAP_H
 
-/*
- * Which ids of a peer are somebody's. In a user namespace that does not map all ids the kernel
- * gives one number, the overflow id, for every id that it cannot translate: many users who
- * look like one, and must not share a cache, limits or rights.
- *
- * Thread: any; read once.
- */
+/* Which ids of a peer are somebody's. A user namespace that does not map all ids gives one number,
+ * the overflow id, for every id that it lacks: many users who look like one, and must not share a
+ * cache, limits or rights. Thread: any; read once. */
 
 #include <stdbool.h>
 #include <stddef.h>
