@@ -2,25 +2,20 @@
 /*
  * The arithmetic as the model graph sees it: one table of operations per backend.
  *
- * A device owns everything created from it; all calls on one device come from one thread at a
- * time (the worker that owns the device). Ops are queued on a stream and run in order; those
- * that hand something back to the host have waited for it when they return. A backend reads
- * no configuration, never logs, and knows neither sessions nor requests.
+ * All calls on one device come from one thread at a time; what is made from a device is freed
+ * before it. Ops are queued on a stream and run in order; those that return something to the
+ * host wait for it. A backend reads no configuration, never logs, and knows no requests.
  *
- * Memory. Parameters marked KV_DEV are device addresses: callers may add offsets to them and
- * hand them back, and read or write what is there only through upload() and download(). All
- * other arrays are host memory and are consumed before the call returns, except those of
- * kv_batch, see batch_load(). Activations are rows of elements of props.act_bytes bytes, in a
- * type that is the backend's own business; each row starts ldx elements after the one before
- * (ldx >= the row's width). Vectors of a model (norms, biases) are float32 on the device.
+ * Memory. KV_DEV marks device addresses: callers may add offsets to them, but read and write
+ * only through upload() and download(). All other arrays are host memory and are consumed before
+ * the call returns, except those of kv_batch. Activations are rows of elements of
+ * props.act_bytes bytes, in a type private to the backend; rows are ldx elements apart, ldx >=
+ * the row's width. Norms and biases are float32 on the device.
  *
- * Bits. On every device the bits of an output row, and of the block that it is written to,
- * depend on the row's own inputs and on props.variant, and on nothing else: not on the number
- * of rows, their neighbours, chunking, the number of threads, or block ids. A hit equals a cold
- * run, and an answer that is computed again after a restart equals the first one, because of
- * this. So reductions have a fixed order that does not follow the shape of the batch. Against
- * the model in double precision log probabilities are within what tests/unit/model and
- * cases/golden.json allow, whatever the backend.
+ * Bits. The bits of an output row, and of the block that it is written to, depend on the row's
+ * own inputs and on props.variant only: not on the number of rows, their neighbours, chunking,
+ * threads, or block ids. This is why a hit equals a cold run, and an answer computed again after
+ * a restart equals the first.
  *
  * Errors. Ops return 0 or a negative errno: -EINVAL (a shape that the op's comment rules
  * out), -ENOMEM (scratch could not grow), -ENOTSUP. On failure outputs are undefined and
@@ -38,23 +33,19 @@
 #include "kernels/rope.h"
 #include "kernels/wtype.h"
 
-#define KV_DEV /* a device address: not to be dereferenced by callers */
+#define KV_DEV
 
-struct kv_comm;   /* one rank's end of a group of devices, see comm.h */
-struct kv_device; /* an opened backend */
-struct kv_pool;   /* n_blocks KV blocks of one layout */
-struct kv_rope;   /* a rotary embedding */
-struct kv_stream; /* an ordered queue of ops */
-struct kv_table;  /* rows in their file format, looked up by number */
-struct kv_weight; /* a packed matrix, or several with one input */
+struct kv_comm;
+struct kv_device;
+struct kv_pool;
+struct kv_rope;
+struct kv_stream;
+struct kv_table;
+struct kv_weight;
 
-struct kv_cpu_options; /* cpu_backend.h */
+struct kv_cpu_options;
 
-/**
- * struct kv_options - how to open a device; all-zero is the default
- * @device: number of the device, where a backend has several
- * @cpu: the CPU backend's own, or NULL; other backends do not look at it
- */
+/* All-zero is the default; @cpu is for that backend only, or NULL. */
 struct kv_options {
 	uint32_t device;
 	const struct kv_cpu_options *cpu;
@@ -62,12 +53,9 @@ struct kv_options {
 
 /**
  * struct kv_props - what was opened
- * @name: "cpu"
  * @isa: "amx": for people; does not change bits
  * @variant: "cpu-1": equal variants give equal bits; a part of every block key
  * @n_threads: compute threads of the host
- * @max_rows: rows that one op takes at most
- * @act_bytes: of one element of an activation
  * @formats: bit 1 << f for each enum kv_format that pools can have
  * @host_memory: device addresses are host pointers, and pools can lie in a file
  */
@@ -83,15 +71,10 @@ struct kv_props {
 };
 
 /**
- * struct kv_weight_part - rows of a matrix of a model file, or of some of its columns
- * @n: rows (outputs)
- * @k: columns (inputs) that are taken
+ * struct kv_weight_part - n rows (outputs) and k columns (inputs) of a matrix of a model file
  * @data: host, unaligned: row 0 of those taken, column 0 of the file's matrix
  * @row_stride: bytes from row to row; 0: kv_wtype_row_bytes(type, k), as no column is left out
  * @col0: the first column taken, a multiple of kv_wtype_group(type)
- *
- * A column-parallel weight takes some rows (a pointer into @data does it), a row-parallel one
- * some columns of all rows.
  */
 struct kv_weight_part {
 	enum kv_wtype type;
@@ -106,9 +89,8 @@ enum { KV_MAX_PARTS = 8 };
 /**
  * struct kv_batch - what one step works on
  * @tokens: [n_rows]
- * @entries: [n_entries] in row order without gaps: entries[0].row0 = 0,
- *	entries[i + 1].row0 = entries[i].row0 + entries[i].n_rows, the last one ends at n_rows
- * @blocks: [n_blocks] block ids of all entries
+ * @entries: [n_entries], in row order and without gaps from row 0 to n_rows
+ * @blocks: [n_blocks] of all entries
  */
 struct kv_batch {
 	uint32_t n_rows, n_entries, n_blocks;
@@ -149,12 +131,8 @@ struct kv_norm {
 	uint32_t m, d;
 };
 
-/**
- * struct kv_qkv - where q, k and v of a batch's rows are
- * @qkv: [n_rows, ld]; each of q, k, v is heads side by side
- * @q_off, @k_off, @v_off: elements from the row's start
- * @n_heads: a multiple of the pool's n_kv_heads
- */
+/* qkv: [n_rows, ld], each of q, k, v being heads side by side, _off elements from the row's start;
+ * n_heads: a multiple of the pool's n_kv_heads. */
 struct kv_qkv {
 	void *qkv KV_DEV;
 	size_t ld;
@@ -162,12 +140,7 @@ struct kv_qkv {
 	uint32_t n_heads;
 };
 
-/**
- * struct kv_attention - of each row of the batch
- * @q: [n_rows, ldq], rotated, n_heads * head_dim elements a row
- * @out: [n_rows, ldo], likewise; may not alias q
- * @scale: of the scores, 1/sqrt(head_dim) as a rule
- */
+/* q (rotated) and out: [n_rows, ld], n_heads * head_dim elements a row; scale: of the scores. */
 struct kv_attention {
 	const void *q KV_DEV;
 	void *out KV_DEV;
@@ -176,11 +149,7 @@ struct kv_attention {
 	float scale;
 };
 
-/**
- * struct kv_sample - which token of a row of logits is wanted
- * @target: >= 0: this one; -1: one that is drawn by @params
- * @position: absolute position that the token takes
- */
+/* target: a token below the row's width, or -1: one drawn by params for that position. */
 struct kv_sample {
 	int32_t target;
 	struct kv_sample_params params;
@@ -188,8 +157,8 @@ struct kv_sample {
 };
 
 /**
- * struct kv_token - what sample() says about a row
- * @token: the target, or what was drawn; -1 where the row's logits are no numbers
+ * struct kv_token - the result of sample()
+ * @token: the target, or what was drawn; -1 where @logprob would not be finite
  * @logprob: natural logarithm of the softmax over the whole row at temperature 1; NaN with -1
  */
 struct kv_token {
@@ -198,12 +167,11 @@ struct kv_token {
 };
 
 /**
- * struct kv_top - what else is wanted of a row's distribution
- * @row: of the logits
- * @n: how many of the likeliest tokens, 1 .. the row's width
+ * struct kv_top - the n likeliest tokens of a row of logits, or its whole distribution
+ * @n: 1 .. the row's width
  * @ids: [n] likeliest first, lower ids first among equals; NULL: all, in order of ids, with
  *	@n the row's width
- * @logprobs: [n]
+ * @logprobs: [n]; NaN where the row holds a NaN
  */
 struct kv_top {
 	uint32_t row;
@@ -215,34 +183,30 @@ struct kv_top {
 /*
  * struct kv_backend - the operations
  *
- * Shapes are in brackets. "st" is where the op is queued. Unless said otherwise outputs may
- * not alias inputs, m = 0 is allowed and does nothing, and m <= props.max_rows.
+ * Shapes are in brackets. Unless said otherwise outputs may not alias inputs, m = 0 does nothing,
+ * and m <= props.max_rows. NULL may be closed and freed.
  */
 struct kv_backend {
 	const char *name;
 
 	/* --- device ------------------------------------------------------------------ */
 
-	/* Return: 0; -EINVAL (options that make no sense), -ENODEV (no such device, no driver),
-	 * -ENOMEM, -EAGAIN (no thread); @error, unless its size is 0, gets a line that says what
-	 * was refused. */
+	/* Return: 0; -EINVAL (options), -ENODEV (no such device, no driver), -ENOMEM, -EAGAIN
+	 * (no thread). @error, unless its size is 0, gets a line that says what was refused. */
 	int (*open)(const struct kv_options *options, char *error, size_t error_size,
 		    struct kv_device **ret_dev);
-	/* Everything made from the device must have been freed. NULL is fine. */
 	void (*close)(struct kv_device *dev);
 	void (*get_props)(const struct kv_device *dev, struct kv_props *ret_props);
-	/* Bytes of memory that could be allocated now, and that there are in all. */
 	int (*mem_info)(const struct kv_device *dev, uint64_t *ret_free,
 			uint64_t *ret_total);
 
-	/* Tie n devices together, device i being rank i: comm.h. The devices outlive the ends. */
+	/* One end per device, device i being rank i: comm.h. The devices outlive the ends. */
 	int (*comm_open)(struct kv_device *const *devs, uint32_t n,
 			 struct kv_comm **ret_comms);
 
 	int (*stream_open)(struct kv_device *dev, struct kv_stream **ret_st);
 	void (*stream_close)(struct kv_stream *st);
-	/* Wait until everything queued has finished. Return: 0 or the first failure of a
-	 * queued op. */
+	/* Wait for everything queued. Return: 0 or the first failure of a queued op. */
 	int (*stream_sync)(struct kv_stream *st);
 
 	/* --- memory ------------------------------------------------------------------ */
@@ -252,60 +216,48 @@ struct kv_backend {
 	void (*mem_free)(struct kv_device *dev, void *mem KV_DEV, size_t size);
 	int (*upload)(struct kv_stream *st, void *dst KV_DEV, const void *src,
 		      size_t size);
-	/* download() waits until the data is there. */
 	int (*download)(struct kv_stream *st, void *dst, const void *src KV_DEV,
 			size_t size);
 
 	/* --- pool -------------------------------------------------------------------- */
 
-	/*
-	 * Map n_blocks blocks. fd >= 0, only with props.host_memory: shared, from offset off of
-	 * that file (a memfd, which must be large enough; the fd stays the caller's; off is a
-	 * multiple of KV_POOL_ALIGN); its content is kept. fd -1: private memory, zeroed. n_tails
-	 * slots of layout->tail_bytes are allocated beside it, always private: a partial block
-	 * does not outlive the process.
-	 */
+	/* Map n_blocks blocks. fd >= 0, only with props.host_memory: shared, with its content,
+	 * from offset off (a multiple of KV_POOL_ALIGN) of that memfd, which must be large
+	 * enough and stays the caller's. fd -1: private memory, zeroed. The n_tails slots of
+	 * layout->tail_bytes are always private. */
 	int (*pool_open)(struct kv_device *dev, const struct kv_layout *layout,
 			 uint32_t n_blocks, uint32_t n_tails, int fd, uint64_t off,
 			 struct kv_pool **ret_pool);
 	void (*pool_close)(struct kv_pool *pool);
-	/* Device address of block 0. */
 	void *KV_DEV (*pool_base)(const struct kv_pool *pool);
-	/* Copy whole blocks, in array order (copy on write, forks). */
+	/* In array order. */
 	int (*copy_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const struct kv_block_copy *copies, uint32_t n_copies);
-	/* Overwrite whole blocks with zeros (a block changes its sharing domain). */
 	int (*zero_blocks)(struct kv_stream *st, struct kv_pool *pool,
 			   const uint32_t *ids, uint32_t n_ids);
 
 	/* --- weights ----------------------------------------------------------------- */
 
-	/*
-	 * Pack parts (1..KV_MAX_PARTS, all with the same k, types may differ) so that linear()
-	 * yields their outputs side by side. The data is copied: a model file that is replaced
-	 * in place, or cut short, does not reach a running daemon.
-	 * Return: 0; -EINVAL (shape, k or col0 no multiple of the type's group), -ENOMEM.
-	 */
+	/* Pack parts (1..KV_MAX_PARTS, all with the same k, types may differ) so that linear()
+	 * yields their outputs side by side. The data is copied.
+	 * Return: 0; -EINVAL (shape, k or col0 no multiple of the type's group), -ENOMEM. */
 	int (*weight_pack)(struct kv_device *dev, const struct kv_weight_part *parts,
 			   uint32_t n_parts, struct kv_weight **ret_w);
 	void (*weight_free)(struct kv_weight *w);
-	/* Bytes that the packed form takes on the device. */
 	size_t (*weight_bytes)(const struct kv_weight *w);
-	/* Rows to be looked up (embeddings), copied too; no columns are left out. Errors as
-	 * weight_pack(). */
+	/* Rows to be looked up (embeddings): all columns, copied. Errors as weight_pack(). */
 	int (*table_new)(struct kv_device *dev, const struct kv_weight_part *part,
 			 struct kv_table **ret_table);
 	void (*table_free)(struct kv_table *table);
 	/*
-	 * Weights and tables that are made between the two lie in a memory file, from off on
-	 * (a multiple of KV_WEIGHTS_ALIGN), so that a later process, in which this backend is
-	 * compiled from the same sources, has them by the same calls in the same order. filled:
-	 * they lie there, the file is sealed against writing, and no part's data is read; else
-	 * the file grows. From where on that is not possible all lies in memory of the process.
-	 * Both NULL: not offered.
+	 * Weights and tables made between the two lie in a memory file, from off on (a multiple
+	 * of KV_WEIGHTS_ALIGN), where a later process, its backend compiled from the same
+	 * sources, finds them by the same calls in the same order. filled: they are there, the
+	 * file is sealed against writing, and no part's data is read; else the file grows. What
+	 * does not fit is private memory. Both NULL: not offered.
 	 *
-	 * weights_end(): what lies in the file is read-only from now on. Return: 0: all does, and
-	 * the file can be sealed against writing; 1: not all; -ENOMEM.
+	 * weights_end(): the file's part is read-only from now on. Return: 0: all lies there,
+	 * and the file can be sealed against writing; 1: not all; -ENOMEM.
 	 */
 	void (*weights_begin)(struct kv_device *dev, int fd, uint64_t off, bool filled);
 	int (*weights_end)(struct kv_device *dev);
@@ -315,38 +267,28 @@ struct kv_backend {
 
 	/* --- one step ---------------------------------------------------------------- */
 
-	/*
-	 * Make batch what embed(), rope_kv_write() and attention() of this stream work on. It
-	 * is checked: -EINVAL for entries that break the rules of kv_batch. Its arrays must
-	 * stay unchanged until the next batch_load() or stream_close(). A block id is checked
-	 * against the pool by the ops that use it.
-	 */
+	/* What embed(), rope_kv_write() and attention() of this stream work on. Its arrays must
+	 * stay unchanged until the next batch_load() or stream_close(). -EINVAL: entries break
+	 * the rules of kv_batch; block ids are checked by the ops that use them. */
 	int (*batch_load)(struct kv_stream *st, const struct kv_batch *batch);
 
 	/* y[n_rows, k] = table rows of batch.tokens; a token >= table rows is -EINVAL. */
 	int (*embed)(struct kv_stream *st, const struct kv_table *table, void *y KV_DEV,
 		     size_t ldy);
 
-	/* With args->add it ends a part of a layer, whose sum over ranks has been taken. */
 	int (*rms_norm)(struct kv_stream *st, const struct kv_norm *args);
-
 	int (*linear)(struct kv_stream *st, const struct kv_linear *args);
 
-	/*
-	 * Turn q and k of each batch row in place by its position (rotary embedding), and
-	 * write k and v of the row, as the pool's format, to (layer, position) of the row's
-	 * sequence. Where the layout needs tails, positions are kept as fp16 until their block
-	 * is full, and the block is then written to the pool at once.
-	 */
+	/* Turn q and k of each batch row in place by its position (rotary embedding), and
+	 * write k and v, in the pool's format, to (layer, position) of the row's sequence.
+	 * Where the layout needs tails, rows of a partial block are kept there as fp16. */
 	int (*rope_kv_write)(struct kv_stream *st, struct kv_rope *rope,
 			     struct kv_pool *pool, uint32_t layer,
 			     const struct kv_qkv *args);
 
-	/*
-	 * Causal attention of each batch row over its sequence's positions, read from the
-	 * pool only, in a layout with tails from the row's own partial block as well: there it
-	 * must come after rope_kv_write() of the same batch and layer, before another layer.
-	 */
+	/* Causal attention of each batch row over its sequence's positions in the pool and, in
+	 * a layout with tails, in its partial block: there it must come after rope_kv_write()
+	 * of the same batch and layer, before another layer. */
 	int (*attention)(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 			 const struct kv_attention *args);
 
@@ -361,16 +303,11 @@ struct kv_backend {
 
 	/* --- what goes back to the host ---------------------------------------------- */
 
-	/*
-	 * A token of each row of logits[m, n]. A draw depends on the row, its parameters, seed
-	 * and position alone, and is defined in kernels/cpu/sample.h for every backend; a target
-	 * is below n. tokens[m] is host memory.
-	 */
+	/* A token of each row of logits[m, n]; kernels/cpu/sample.h defines the draw for every
+	 * backend. tokens[m] is host memory. */
 	int (*sample)(struct kv_stream *st, const void *logits KV_DEV, size_t ld,
 		      uint32_t n, const struct kv_sample *rows, struct kv_token *tokens,
 		      uint32_t m);
-	/* The likeliest tokens of n_rows rows of logits[., n], or whole distributions. Where the
-	 * row's logits are no numbers, the log probabilities are none either. */
 	int (*top)(struct kv_stream *st, const void *logits KV_DEV, size_t ld, uint32_t n,
 		   const struct kv_top *rows, uint32_t n_rows);
 };

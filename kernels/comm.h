@@ -2,16 +2,12 @@
 /*
  * Sums and copies among the ranks of a model that is spread over several devices.
  *
- * Each rank has one end, made by comm_open() of its backend together with the others and used
- * by its own worker, on its own stream. All ranks call the same operations in the same order
- * with the same sizes; each waits for the others. Relies on nothing but the backend's streams.
+ * Each rank has one end, made by comm_open() and used by its own worker, on its own stream. All
+ * ranks call the same operations in the same order with the same sizes, and wait for each other.
+ * Sums are taken element by element in the order of ranks, with the same bits on every rank.
  *
- * Bits. A sum is taken element by element, in the order of ranks, so that it is the same on
- * every rank and depends neither on who comes first nor on the elements beside it.
- *
- * Failure. A rank that cannot go on calls abort(): what the others wait in, and all that they
- * call later, returns -ECANCELED. Once all ranks have stopped, reset() by one of them makes the
- * ends usable again.
+ * A rank that cannot go on calls abort(): pending and later calls of the others return
+ * -ECANCELED. Once all ranks have stopped, reset() by one of them makes the ends usable again.
  */
 #ifndef KVD_KERNELS_COMM_H
 #define KVD_KERNELS_COMM_H
@@ -29,11 +25,10 @@ struct kv_stream;
  * @all_reduce: x[n] becomes the sum of all ranks' x
  * @all_gather: dst[n_ranks][n] becomes src of each rank, in the order of ranks
  * @broadcast: x[n] becomes that of rank @root
- * @abort: see above; any thread
- * @reset: while no rank is inside of an operation
- * @close: of one end; the others stay usable until theirs
+ * @abort: any thread
+ * @reset: while no rank is inside an operation
  *
- * Return of the first three: 0; -ECANCELED; or a failure of the device.
+ * Return: 0; -ECANCELED; or a failure of the device.
  */
 struct kv_comm_ops {
 	int (*all_reduce)(struct kv_comm *comm, struct kv_stream *st, void *x, size_t n);
@@ -46,7 +41,6 @@ struct kv_comm_ops {
 	void (*close)(struct kv_comm *comm);
 };
 
-/* The head of what a backend keeps for an end. */
 struct kv_comm {
 	const struct kv_comm_ops *ops;
 	uint32_t rank, n_ranks;

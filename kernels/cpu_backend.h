@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The CPU backend: always there. Kernels are chosen at open() by cpu_features.h; results of all
- * of them are the same to the bit (kernels/cpu/ops.h). Any thread. Relies on libc only.
- */
+/* The CPU backend, always there. Kernels are chosen at open() by cpu_features.h, all with the
+ * same bits. Any thread. Relies on libc only. */
 #ifndef KVD_KERNELS_CPU_BACKEND_H
 #define KVD_KERNELS_CPU_BACKEND_H
 

@@ -37,7 +37,8 @@ enum {
 };
 
 /* Linux lets a process touch tiles when it has asked, as they make signal frames larger. The
- * answer holds for all its threads; asking again changes nothing. */
+ * answer holds for all its threads; asking again changes nothing. A refusal (an old kernel, a
+ * filter of system calls) takes amx away, nothing else. */
 static bool tiles_permitted(void)
 {
 	return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which instruction-set bundles this CPU and operating system offer. Stateless; any thread.
- * Relies on CPUID and XCR0, and for amx on the kernel, which is asked for leave: a refusal
- * (an old kernel, a filter of system calls) takes this bundle away, nothing else. Bundles are
- * ordered: each one includes those before it that its architecture has, so that "up to avx2" is a
- * complete description of what code may run.
- *
+ * Each bundle includes those before it of its architecture:
  *   c           baseline of the build (x86-64: SSE2), always there
  *   avx2        AVX2 + FMA + F16C + BMI2
  *   avx512      AVX512 F + BW + VL + DQ
  *   avx512vnni  AVX512_VNNI
  *   amx         AMX_TILE + AMX_BF16
  *   dotprod     arm64: SDOT, beside c only
- *
- * KVD_CPU_MASK in the environment lowers what kv_cpu_features() reports, for tests: either
- * a bundle name, which allows it and those before it, or a number, the bits themselves.
  */
 #ifndef KVD_KERNELS_CPU_FEATURES_H
 #define KVD_KERNELS_CPU_FEATURES_H
@@ -31,18 +24,18 @@ enum {
 	KV_CPU_ALL = (1 << 6) - 1,
 };
 
-/* Bundles that this process may use, without those that KVD_CPU_MASK forbids. Always has
- * KV_CPU_C; a bundle is left out when one before it is missing. */
+/* Bundles that this process may use, KV_CPU_C always among them. KVD_CPU_MASK in the
+ * environment, a text for kv_cpu_mask_parse(), lowers the set for tests. */
 uint32_t kv_cpu_features(void);
 
-/* kv_cpu_features() narrowed by mask (0: all); only what mask has is asked for. */
+/* kv_cpu_features() narrowed by mask (0: all); the kernel is asked for amx only with its bit. */
 uint32_t kv_cpu_features_masked(uint32_t mask);
 
-/* Name of the highest bundle in a set: "c", "avx2", ... as above. */
+/* Of the highest bundle in the set. */
 const char *kv_cpu_bundle_name(uint32_t features);
 
-/* Return: the set "this bundle and those before it", or -EINVAL for an unknown text. A
- * decimal or 0x number is taken as the bits. */
+/* Return: the bundle of that name and those before it, or a decimal or 0x number's bits;
+ * -EINVAL for anything else. */
 int kv_cpu_mask_parse(const char *text);
 
 #endif

@@ -103,6 +103,7 @@ int kv_layout_init(struct kv_layout *ret_layout, enum kv_format k_format,
 	return 0;
 }
 
+/* Exact, as a block's data are a multiple of a sixteenth of a byte per token. */
 double kv_layout_bytes_per_token(const struct kv_layout *l)
 {
 	return (double)l->data_bytes / l->block_tokens;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Conversions between float and the 16-bit and 8-bit float types, in plain C. Pure functions.
+/* Conversions between float and the 16-bit and 8-bit float types, in plain C. Pure functions.
  * Rounding is to nearest, ties to even, denormals are kept, NaN stays NaN (quiet, payload
- * cut off): the same bits as F16C instructions give.
- */
+ * cut off): the same bits as F16C instructions give. */
 #ifndef KVD_KERNELS_HALF_H
 #define KVD_KERNELS_HALF_H
 
@@ -26,10 +24,8 @@ static inline uint32_t kv_float_bits(float f)
 	return u;
 }
 
-/*
- * Normal numbers only move their exponent. A half denormal m * 2^-24 becomes normal by
- * subtracting 2^-14 from the float whose mantissa starts with m.
- */
+/* Normal numbers only move their exponent. A half denormal m * 2^-24 becomes normal by
+ * subtracting 2^-14 from the float whose mantissa starts with m. */
 static inline float kv_half_to_float(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
@@ -70,11 +66,9 @@ static inline float kv_bf16_to_float(uint16_t b)
 	return kv_float_from_bits((uint32_t)b << 16);
 }
 
-/*
- * e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinity, 0x7f is NaN, the
+/* e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinity, 0x7f is NaN, the
  * largest is 448. Source: Micikevicius et al., "FP8 formats for deep learning". Moved up by
- * seven bits it is a half of 1/256 of its value, denormals included.
- */
+ * seven bits it is a half of 1/256 of its value, denormals included. */
 static inline uint16_t kv_half_from_e4m3(uint8_t code)
 {
 	return (uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7);

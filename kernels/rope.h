@@ -13,7 +13,7 @@ enum kv_rope_mode {
 /**
  * struct kv_rope_params - a rotary embedding
  * @rope_dims: even, <= head_dim; dims above pass unchanged
- * @freq_base: 10000 as a rule
+ * @freq_base: usually 10000
  * @freq_scale: 1, or 1/factor for linear scaling
  * @freq_factors: host [rope_dims/2] divisors of the frequency, or NULL
  */

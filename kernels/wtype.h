@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The element types of weight matrices in model files: names, sizes, and the reference
- * dequantization of each. Owns no memory, may be called from any thread, relies on libc
- * only. It does not read model files: a loader maps its own type numbers to these.
- *
- * A row of k elements is k / group groups of a fixed byte size; k must be a
- * multiple of the group. Layouts and formulas stand beside each type in wtype.c.
- */
+/* The element types of weight matrices in model files: names, sizes, and the reference
+ * dequantization of each; layouts and formulas are in wtype.c. Owns no memory; any thread;
+ * relies on libc only. A row of k elements is k / group groups of a fixed byte size. */
 #ifndef KVD_KERNELS_WTYPE_H
 #define KVD_KERNELS_WTYPE_H
 
 #include <stdint.h>
 
-/* Own numbering, not that of any file format. */
+/* Not the numbers of any file format. */
 enum kv_wtype {
 	KV_WTYPE_F32,
 	KV_WTYPE_F16,
@@ -28,43 +23,33 @@ enum kv_wtype {
 	KV_WTYPE_N,
 };
 
+/* KV_MAX_COLS bounds integer sums and scratch. */
 enum {
-	KV_MAX_COLS = 1 << 20, /* of a weight row; bounds integer sums and scratch */
+	KV_MAX_COLS = 1 << 20,
 	KV_MAX_ROWS = 1 << 28,
 };
 
-/* Upper-case name as model files spell it ("Q4_1"), or NULL. */
+/* As model files spell it ("Q4_1"), or NULL. */
 const char *kv_wtype_name(enum kv_wtype type);
 
-/* Elements per group (1 for the float types), or 0 for a number out of range. */
+/* Elements per group, 1 for the float types; 0 for a number out of range. */
 uint32_t kv_wtype_group(enum kv_wtype type);
 
 /* Bytes of a row of k elements; -EINVAL when k is 0, above KV_MAX_COLS or no multiple of
  * the group, or when the type is out of range. */
 int64_t kv_wtype_row_bytes(enum kv_wtype type, uint64_t k);
 
-/*
- * kv_row_dequantize - the value of each element, in float, by the format's definition
- * @src: one row, unaligned     @dst: [k] floats
- *
- * Products and sums are single float operations in the order of the formula, as the
- * format's authors do it. Return: 0 or -EINVAL (see kv_wtype_row_bytes()).
- */
+/* One row, @src unaligned, to @dst [k], every operation rounded to float in the order of the
+ * format's formula. Return: 0 or -EINVAL as kv_wtype_row_bytes(). */
 int kv_row_dequantize(enum kv_wtype type, uint64_t k, const void *src, float *dst);
 
-/*
- * kv_wgroup_unpack - codes of one group of a Q4_0 .. Q8_0 row
- * @q: unsigned codes in element order; w = d * (q - zero) + m with zero 8 (Q4_0), 16 (Q5_0),
- *     128 (Q8_0), else 0        @ret_d, @ret_m: fp16 bits; m is 0 where there is none
- */
+/* One group of a Q4_0 .. Q8_0 row, as codes in element order and fp16 bits: w = d * (q - zero) + m
+ * with zero 8 (Q4_0), 16 (Q5_0), 128 (Q8_0), else 0; m is 0 where there is none. */
 void kv_wgroup_unpack(enum kv_wtype type, const uint8_t *src, uint8_t q[32],
 		      uint16_t *ret_d, uint16_t *ret_m);
 
-/*
- * kv_wsuper_unpack - codes of one group of 256 of a Q4_K .. Q6_K row
- * @d, @m: Q4_K, Q5_K: 8 of each, w = d * q + m per 32 elements; Q6_K: 16,
- *         w = d * (q - 32) per 16
- */
+/* One group of 256 of a Q4_K .. Q6_K row. Q4_K, Q5_K: 8 of d and m, w = d * q + m per 32
+ * elements; Q6_K: 16 of d, w = d * (q - 32) per 16. */
 void kv_wsuper_unpack(enum kv_wtype type, const uint8_t *src, uint8_t q[256], float d[16],
 		      float m[16]);
 

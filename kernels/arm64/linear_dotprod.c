@@ -2,7 +2,7 @@
 /*
  * Weight times activations with SDOT: four products of signed bytes added to a 32-bit lane, one
  * lane per column. A file of this folder is compiled for its bundle only, and is entered only
- * through the table. Formulas: kernels/cpu/ops.h.
+ * through the table. The arithmetic is that of kernels/c/linear_c.c.
  *
  * Activation codes of a group lie as 32 high bytes, then 32 low bytes, a = 128 hi + lo with lo
  * in -64..63. Codes of bytes are up to 255: 128 less of each is signed, and the sum of the

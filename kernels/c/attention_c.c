@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over fp16 planes, partial blocks, merging of spans, the reference. Formulas:
- * kernels/cpu/ops.h. */
+/* Attention over fp16 planes, partial blocks, merging of spans, the reference. */
 #include <math.h>
 
 #include "kernels/c/c.h"
@@ -57,6 +56,7 @@ static void block_sums(const struct kv_span *sp, uint32_t t0, const float *v)
 	}
 }
 
+/* s[t] = fma over d = 0 .. head_dim - 1 of q[d] * k[d][t], from 0. */
 void kv_scores_fp16_c(const struct kv_span *sp)
 {
 	float plane[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
@@ -68,6 +68,7 @@ void kv_scores_fp16_c(const struct kv_span *sp)
 	}
 }
 
+/* o[d] = fma(e[t], v[t][d], o[d]) over t = 0 .. n_code - 1, from 0. */
 void kv_sums_fp16_c(const struct kv_span *sp)
 {
 	float plane[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
@@ -81,6 +82,11 @@ void kv_sums_fp16_c(const struct kv_span *sp)
 	}
 }
 
+/*
+ * max  = the largest s[t], t < n_tok, never a NaN
+ * e[t] = exp(s[t] - max), by kv_exp_c()
+ * sum  = of e[t], in 16 lanes
+ */
 void kv_softmax_c(const struct kv_span *sp)
 {
 	for (uint32_t i = 0; i < sp->n_q; i++) {
@@ -97,6 +103,7 @@ void kv_softmax_c(const struct kv_span *sp)
 	}
 }
 
+/* s[t] = fma over d = 0 .. of q_row[d] * own_k[d][t - n_code], from 0. */
 void kv_scores_own_c(const struct kv_span *sp)
 {
 	for (uint32_t i = 0; i < sp->n_q; i++) {
@@ -113,6 +120,7 @@ void kv_scores_own_c(const struct kv_span *sp)
 	}
 }
 
+/* o[d] = fma(e[t], own_v[t - n_code][d], o[d]), t = n_code .. n_tok - 1 in order. */
 void kv_sums_own_c(const struct kv_span *sp)
 {
 	uint32_t hd = sp->head_dim;
@@ -130,6 +138,10 @@ void kv_sums_own_c(const struct kv_span *sp)
 	}
 }
 
+/*
+ * M = max(max, m); a = exp(max - M); b = exp(m - M);
+ * sum = fma(s, b, sum * a); o[d] = fma(p[d], b, o[d] * a); max = M
+ */
 void kv_merge_c(float *max, float *sum, float *o, float m, float s, const float *p,
 		uint32_t head_dim)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over fp8 planes, the reference. Formulas: kernels/cpu/ops.h. */
+/*
+ * Attention over fp8 planes, the reference. h is a code's fp16 reading,
+ * (code & 0x80) << 8 | (code & 0x7f) << 7, which is its value / 256.
+ */
 #include "kernels/c/c.h"
 #include "kernels/c/fma_c.h"
 #include "kernels/half.h"
@@ -25,6 +28,7 @@ static uint32_t visible(const struct kv_span *sp, uint32_t i, uint32_t t0)
 	return n < sp->block_tokens ? n : sp->block_tokens;
 }
 
+/* f = fma over d = 0 .. head_dim - 1 of q[d] * h[d][t], from 0; s[t] = f * (scale_t * 256). */
 void kv_scores_fp8_c(const struct kv_span *sp)
 {
 	float k[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];
@@ -51,6 +55,7 @@ void kv_scores_fp8_c(const struct kv_span *sp)
 	}
 }
 
+/* o[d] = fma(e[t] * (scale_t * 256), h[t][d], o[d]) over t = 0 .. n_code - 1, from 0. */
 void kv_sums_fp8_c(const struct kv_span *sp)
 {
 	float v[KV_HEAD_DIM_MAX * KV_BLOCK_TOKENS_MAX];

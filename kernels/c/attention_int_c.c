@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over int8 and int4 planes, the reference. Formulas: kernels/cpu/ops.h. */
+/*
+ * Attention over int8 and int4 planes, the reference. qi is the query's codes; sums are exact in
+ * int32, and a shift to the right is arithmetic.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +12,10 @@
 #include "kernels/half.h"
 
 /*
- * 15-bit codes of x[n]. Return: the scale, of which NaN says that x holds something that is
- * not finite. Codes are then 0.
+ * 15-bit codes c of x[n]. Return: their scale.
+ *   top = the largest |x|, compared by its bits, so that a NaN is the largest; 0 if n = 0;
+ *   top < 1e-30: scale = 0, c = 0; top not finite: scale = NaN, c = 0;
+ *   else scale = top / KV_CODE_TOP, c = round_to_even(x * (KV_CODE_TOP / top)).
  */
 static float codes_of(const float *x, uint32_t n, int16_t *codes)
 {
@@ -54,6 +59,10 @@ static uint32_t block_needs(const struct kv_span *sp, uint32_t t0)
 	return n < sp->block_tokens ? n : sp->block_tokens;
 }
 
+/*
+ * S = sum over d of qi[d] * c[d][t]
+ * s[t] = fma(-zero_t, (float)q_sum, (float)S) * (scale_t * q_scale)
+ */
 void kv_scores_int8_c(const struct kv_span *sp)
 {
 	uint32_t bt = sp->block_tokens, n_code = sp->n_code[sp->n_q - 1];
@@ -90,8 +99,10 @@ static int32_t k4_code(const uint8_t *k, uint32_t bt, uint32_t t, uint32_t d)
 }
 
 /*
- * The query in the units of a block: 8-bit codes u[n] of p = q * a / 256, rounded, whose largest
- * becomes 127 or what is left of it. Return: r, u being p * r / 32768.
+ * The query in the units of a block, as 8-bit codes u[n]. Return: r.
+ *   p[d] = (qi[d] * a[d] + 128) >> 8
+ *   r = trunc(min(4161536 / largest |p[d]|, 32767))     in float; 4161536 is 127 << 15
+ *   u[d] = (p[d] * r + 16384) >> 15
  */
 static int32_t block_codes(const int16_t *q, const uint8_t *a, uint32_t n, int32_t *u)
 {
@@ -107,6 +118,12 @@ static int32_t block_codes(const int16_t *q, const uint8_t *a, uint32_t n, int32
 	return r;
 }
 
+/*
+ * In each block, with u and r of block_codes():
+ *   S = sum of u[d] * c[d][t],  U = sum of u[d],  M = sum of qi[d] * (m[d] - 128)
+ *   s[t] = fma((float)(16 S - 120 U), (q_scale * A) * (524288 / r), (float)M * (q_scale * B))
+ * where 524288 is 1 << 19.
+ */
 void kv_scores_int4_c(const struct kv_span *sp)
 {
 	uint32_t bt = sp->block_tokens, n_code = sp->n_code[sp->n_q - 1];
@@ -140,7 +157,10 @@ void kv_scores_int4_c(const struct kv_span *sp)
 	}
 }
 
-/* Weights of query i as codes, and what their zeros add up to. Return: their scale. */
+/*
+ * Codes wi of w[t] = e[t] * scale_t, t < n_code, and in 16 lanes what their zeros add up to:
+ * z = fma((float)wi[t], zero_t, .). Return: their scale.
+ */
 static float weight_codes(const struct kv_span *sp, uint32_t i, int16_t *codes,
 			  float *ret_zero)
 {
@@ -173,6 +193,7 @@ static uint32_t v4_code(const uint8_t *v, uint32_t hd, uint32_t t, uint32_t d)
 	return v[(t / 8 * hd + d) * 4 + t % 4] >> (t / 4 % 2 * 4) & 15;
 }
 
+/* o[d] = ((float)A[d] - z) * scale, A[d] = sum over t of wi[t] * c[t][d]. */
 static inline void sums(const struct kv_span *sp,
 			uint32_t (*code)(const uint8_t *, uint32_t, uint32_t, uint32_t))
 {

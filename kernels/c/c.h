@@ -2,6 +2,10 @@
 /*
  * The reference kernels: one definition of each row of struct kv_cpu_ops, in plain C, written
  * to be read. Declared by the function types of the table, so that prototypes cannot drift.
+ *
+ * The formulas at each kernel name every float operation and its order. "fma(a, b, c)" is
+ * a * b + c rounded once; a sum "in 16 lanes" adds element 16 i + j to lane j in order of i,
+ * from 0, then the lanes by kv_tree_sum_c(). Integer sums are exact.
  */
 #ifndef KVD_KERNELS_C_C_H
 #define KVD_KERNELS_C_C_H

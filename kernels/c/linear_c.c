@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Weight times activations, the reference. Formulas: kernels/cpu/ops.h. Activation codes lie
- * as 16-bit integers in element order.
+ * Weight times activations, the reference. Activation codes lie as 16-bit integers in element
+ * order.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +10,10 @@
 #include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 
+/*
+ * top = max |x|; top < 1e-30: scale = 0, a = 0; top not finite: scale = NaN, a = 0;
+ * else scale = top / KV_ACT_MAX, a = round_to_even(x * (KV_ACT_MAX / top)).
+ */
 void kv_act_c(const float *x, const struct kv_act *act, uint32_t row)
 {
 	const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -144,6 +148,14 @@ static void add_group(const struct kv_gemm *g, struct form form, const struct gr
 	}
 }
 
+/*
+ * Per row and column:
+ *   f = 0
+ *   per group g:  S = sum(a * (code - zero)), exact
+ *                 f = fma((float)S, scale, f), and for _MIN f = fma(sum[g], minimum, f);
+ *                 _HALF does the first line for each 16 elements
+ *   f = f * act.scale, then f = f + bias where there is one, and y = f.
+ */
 static void gemm_int(const struct kv_gemm *g, struct form form)
 {
 	uint32_t n_groups = g->k / KV_GROUP;
@@ -206,6 +218,7 @@ void kv_gemm_byte_half_c(const struct kv_gemm *g)
 	gemm_int(g, (struct form){.halves = true, .wide = true});
 }
 
+/* f = 0, then f = fma(x[i], w[i], f) for i = 0 .. k - 1; bias as above. */
 static void gemm_float(const struct kv_gemm *g, float (*get)(const uint8_t *, size_t))
 {
 	for (uint32_t m = g->m0; m < g->m1; m++) {

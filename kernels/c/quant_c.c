@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rotation, and writing of K and V as codes, the reference. Formulas: kernels/cpu/ops.h. */
+/* Rotation, and writing of K and V as codes, the reference. */
 #include <math.h>
 
 #include "kernels/c/c.h"
@@ -31,6 +31,11 @@ static void flip_signs(float *x, uint32_t n)
 			x[i] = -x[i];
 }
 
+/*
+ * H works on the pieces of kernels/format.h. A piece of n = 2^m elements: for l = 1, 2, 4 ..
+ * n / 2, all pairs (a, b) of elements l apart in runs of 2 l become (a + b, a - b); then each
+ * is multiplied by 1/sqrt(n) rounded to float.
+ */
 void kv_rotate_c(float *x, uint32_t head_dim, bool back)
 {
 	uint32_t done = 0;
@@ -56,7 +61,14 @@ static float clamp(float x, float lo, float hi)
 	return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Parameters of one token's codes 0 .. top; r is the reciprocal of the scale. */
+/*
+ * One token as codes 0 .. top, 255 for int8 and 15 for int4 V:
+ *   lo = min(0, x), hi = max(0, x); scale = fp16((hi - lo) / top);
+ *   x or scale not finite: scale = NaN, zero = 0, c = 0;
+ *   scale = 0: zero = 0, c = 0; else
+ *   r = 1 / scale, zero = fp16(min(0 - lo * r, top)),
+ *   c = clamp(round_to_even(fma(x, r, zero)), 0, top)
+ */
 struct token_params {
 	uint16_t scale, zero;
 	float r, zero_f;
@@ -123,7 +135,10 @@ void kv_store_v_int8_c(const float *x, const struct kv_plane *dst, uint32_t toke
 		codes[d * 4] = code(&p, x[d], 255);
 }
 
-/* One token's codes, stride bytes apart. */
+/*
+ * One token's codes, stride bytes apart: top = max |x|, scale = fp16(top / 448); not finite
+ * and 0 as for int8; else c = e4m3(x * (1 / scale)), to nearest even, past 448 to 448.
+ */
 static void store_fp8(const float *x, const struct kv_plane *dst, uint32_t token,
 		      uint8_t *codes, uint32_t stride)
 {
@@ -212,6 +227,15 @@ static float largest(const float *x, uint32_t n)
 	return top;
 }
 
+/*
+ * lo, hi: least and largest of a dim over the tokens; s = (hi - lo) / 15, mid = 0.5 * (lo + hi);
+ * A = fp16(largest s / 255), B = fp16(largest |mid| / 127);
+ * an x, A or B that is not finite: A = B = NaN, a = 1, m = 128, c = 0; else
+ * a = clamp(round_to_even(s * (1 / A)), 1, 255), 1 if A = 0;
+ * m = 128 + clamp(round_to_even(mid * (1 / B)), -127, 127), 128 if B = 0;
+ * r = 1 / (A * a), 0 if A = 0;
+ * c = clamp(round_to_even(fma(x - B * (m - 128), r, 7.5)), 0, 15)
+ */
 void kv_pack_k4_c(const uint16_t *src, const struct kv_plane *dst)
 {
 	uint32_t hd = dst->head_dim, bt = dst->block_tokens;

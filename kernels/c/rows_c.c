@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on single rows, the reference. Formulas: kernels/cpu/ops.h. */
+/* Operations on single rows, the reference. */
 #include <math.h>
 
 #include "kernels/c/c.h"
@@ -19,6 +19,7 @@ float kv_tree_sum_c(const float lanes[16])
 	return t[0];
 }
 
+/* y = (x * r) * w, r = 1 / sqrt(ss / d + eps), ss = fma(x, x, .) in 16 lanes. */
 void kv_rms_norm_c(const float *x, const float *w, float eps, float *y, uint32_t d)
 {
 	float lanes[16] = {0}, r;
@@ -30,12 +31,14 @@ void kv_rms_norm_c(const float *x, const float *w, float eps, float *y, uint32_t
 		y[i] = x[i] * r * w[i];
 }
 
+/* y = (gate / (1 + exp(-gate))) * up */
 void kv_silu_mul_c(const float *gate, const float *up, float *y, uint32_t d)
 {
 	for (uint32_t i = 0; i < d; i++)
 		y[i] = gate[i] / (1.0f + kv_exp_c(-gate[i])) * up[i];
 }
 
+/* lse = max + log(sum), sum of exp(x - max) in 16 lanes, log in double. */
 void kv_logits_c(const float *x, uint32_t n, struct kv_logits_stat *ret)
 {
 	float lanes[16] = {0}, max = -INFINITY;
@@ -54,6 +57,7 @@ void kv_logits_c(const float *x, uint32_t n, struct kv_logits_stat *ret)
 	ret->lse = (float)((double)max + log((double)kv_tree_sum_c(lanes)));
 }
 
+/* (a, b) -> (a * cos - b * sin, a * sin + b * cos), each product rounded. */
 void kv_rope_c(float *x, const float *cs, uint32_t rope_dims, enum kv_rope_mode mode)
 {
 	uint32_t n = rope_dims / 2;

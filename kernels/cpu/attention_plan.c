@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Which spans are put aside, and by which groups. See attention.h. */
+/*
+ * Which spans are put aside, and by which groups. The kernel calls that make a row's bits are the
+ * same either way. There are two reasons for groups:
+ *
+ * - Entries with the same blocks in a span: a group has one member for each of them, and reads
+ *   the span once for all (a cascade).
+ * - Few tiles, as in decoding one long sequence: a group for each span and tile keeps all
+ *   threads busy.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
-/* Stepped when an op's definition in ops.h differs from that of the last release, since
+/* Stepped when an op's definition in kernels/c/ differs from that of the last release, since
  * kept blocks then differ. The bundle is not part of it: all bundles give the same bits. */
 #define ARITHMETIC_VERSION 1
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The objects of the CPU backend. The device owns the compute threads and the kernel table;
+/* The objects of the CPU backend. The device owns the compute threads and the kernel table;
  * a stream owns the scratch of its ops, which grows and is kept. All on the device's thread;
- * compute threads read them inside threads_run() only.
- */
+ * compute threads read them inside threads_run() only. */
 #ifndef KVD_KERNELS_CPU_DEVICE_H
 #define KVD_KERNELS_CPU_DEVICE_H
 
@@ -18,7 +16,7 @@ enum { KV_MAX_OP_ROWS = 1 << 16 };
 /**
  * struct kv_device - a CPU, with its compute threads
  * @next_id: of pools and batches, so that a stale one is never taken for a new one
- * @weights: what weights and tables are cut from
+ * @weights: weights and tables are cut from it
  */
 struct kv_device {
 	struct threads *threads;
@@ -51,7 +49,7 @@ struct kv_table {
 	struct memory_chunk *chunk;
 };
 
-/* A piece of scratch that only grows. */
+/* Scratch that only grows. */
 struct scratch {
 	void *mem;
 	size_t size;
@@ -73,8 +71,7 @@ struct kv_rope {
 };
 
 /**
- * struct attn_plan - how attention of one batch is cut up: see attention.h
- * @batch_id, @pool_id: what it was made for; 0: none
+ * struct attn_plan - how attention of one batch and pool (0: none) is cut up: see attention.h
  * @n_rep: query heads of a KV head
  * @max_aside, @window: spans put aside, and at a time
  * @cost: of all, in ns, roughly
@@ -100,8 +97,7 @@ struct attn_plan {
 };
 
 /**
- * struct kv_own - partial blocks of one batch: see kv_write.c
- * @batch_id, @pool_id: what it was made for; 0: none
+ * struct kv_own - partial blocks of one batch and pool (0: none): see kv_write.c
  * @layer: whose planes are kept
  * @kept0: [n_entries] u32: kept blocks of the entries before
  * @full: [n_full][2] u32: entry, number of the block in it
@@ -158,8 +154,7 @@ static inline uint8_t *batch_block(const struct kv_batch *b,
 	return pool->base + (size_t)id * pool->layout.block_bytes;
 }
 
-/* Return: 0, or -EINVAL when the batch names a block that the pool does not have, or has
- * none. */
+/* Return: 0; -EINVAL: no batch, or it names a block that the pool does not have. */
 int batch_check_blocks(struct kv_stream *st, const struct kv_pool *pool);
 
 /* Call fn for rows in pieces worth some microseconds each, ns_per_row being an estimate. */
@@ -171,10 +166,8 @@ struct rows_job {
 void rows_run(struct kv_device *dev, void (*fn)(void *, uint32_t, uint32_t), void *arg,
 	      uint32_t n_rows, uint32_t ns_per_row);
 
-/*
- * Writing K and V of a batch's rows: begin, rows (on any thread), end. k[head_dim] has been
- * turned by its position. begin: 0 or -ENOMEM.
- */
+/* Writing K and V of a batch's rows: begin (0 or -ENOMEM), rows (on any thread), end. k[head_dim]
+ * has been turned by its position. */
 int kv_write_begin(struct kv_stream *st, const struct kv_pool *pool, uint32_t layer);
 void kv_write_row(const struct kv_stream *st, const struct kv_pool *pool, uint32_t layer,
 		  uint32_t entry, uint32_t pos, uint32_t head, const float *k,

@@ -4,28 +4,35 @@
 
 #include "kernels/cpu/device.h"
 
+/*
+ * CHUNK_BYTES of activation codes stay in one core's cache; up to FEW_ROWS rows a unit has at
+ * least UNIT_BYTES of weights; from MANY_ROWS on act_many and gemm_many are used if there.
+ */
 enum {
-	CHUNK_BYTES =
-		1 << 20, /* of activation codes that one core's cache should hold  */
-	UNIT_BYTES =
-		16 << 10, /* of weights, at least, when there are few rows          */
+	CHUNK_BYTES = 1 << 20,
+	UNIT_BYTES = 16 << 10,
 	FEW_ROWS = 4,
-	/* From MANY_ROWS on, where there are act_many and gemm_many. */
 	MANY_ROWS = 32,
 	MANY_CHUNK_BYTES = 1200 << 10,
 	MANY_BLOCK = 2 * KV_ACT_TILE_ROWS,
 	UNITS_PER_THREAD = 8,
 };
 
+/**
+ * struct linear_job - one call of the op
+ * @many: act is that of act_many
+ * @n_chunks, @chunk_rows: pieces of the rows
+ * @n_runs, @run_panels: pieces of the panels; a unit is a run of a chunk
+ * @scratch_bytes: of one thread
+ */
 struct linear_job {
 	struct kv_stream *st;
 	const struct kv_linear *args;
 	struct kv_act act;
-	bool many; /* act is that of act_many */
+	bool many;
 	uint32_t n_chunks, chunk_rows;
-	uint32_t n_runs,
-		run_panels;   /* panels that one unit works through                 */
-	size_t scratch_bytes; /* of one thread                                      */
+	uint32_t n_runs, run_panels;
+	size_t scratch_bytes;
 };
 
 static void act_rows(void *arg, uint32_t row0, uint32_t n_rows)

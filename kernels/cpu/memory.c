@@ -26,7 +26,7 @@
 enum { HUGE = 2 << 20, CHUNK = 64 << 20, STEP = 8 << 20 };
 
 /**
- * struct memory_chunk - see memory.h
+ * struct memory_chunk - a mapping that pieces are cut from, one behind the other
  * @used: bytes that pieces were cut from; @ready: of a file, that have their pages
  * @file_off: where it lies in its file; 0: private memory
  * @n_refs: its pieces, the arena whose list it is in, the arena whose current one it is
@@ -175,13 +175,13 @@ static bool collapse(uint8_t *mem, size_t size)
 	return !madvise(mem, size, MADV_COLLAPSE) || !madvise(mem, size, MADV_COLLAPSE);
 }
 
-/* A page that the memory lost is told by this, and not by SIGBUS at some step. */
+/* A page lost to a memory error is found here, and not by SIGBUS at some step. */
 static bool populate(uint8_t *mem, size_t size)
 {
 	return !madvise(mem, size, MADV_POPULATE_READ) || errno == EINVAL;
 }
 
-/* A chunk of the file with huge pages nowhere yet, or with what lies there. */
+/* A chunk of the file, without huge pages yet, or with what is there. */
 static struct memory_chunk *chunk_of_file(struct memory_arena *arena, size_t size)
 {
 	int prot = arena->filled ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -272,6 +272,10 @@ static bool chunk_ready(struct memory_arena *arena, struct memory_chunk *chunk,
 	return true;
 }
 
+/*
+ * Huge pages for a file need Linux 6.1; where the kernel has or permits none, or takes longer
+ * than COLLAPSE_NS, the arena leaves the file.
+ */
 void memory_arena_use(struct memory_arena *arena, int fd, uint64_t off, bool filled)
 {
 	struct memory_chunk *probe;

@@ -18,6 +18,7 @@ static uint64_t mix64(uint64_t x)
 	return x ^ (x >> 31);
 }
 
+/* Source: SplitMix64 (Steele, Lea, Flood 2014), its finalizer applied twice. */
 double sample_uniform(uint64_t seed, uint64_t position)
 {
 	return (double)(mix64(mix64(seed) ^ position) >> 11) * 0x1p-53;
@@ -85,6 +86,11 @@ static double take_likeliest(uint32_t *heap, const float *logits, float max,
 	return weight(logits[id], max, temperature);
 }
 
+/*
+ * min_p drops what is less likely than min_p times the likeliest; top_k keeps the k likeliest of
+ * the rest; top_p the likeliest of those up to that share of their sum. Sums are in double, in
+ * order of falling probability (or of ids, where nothing is dropped).
+ */
 int32_t sample_draw(const float *logits, uint32_t n, float max,
 		    const struct kv_sample_params *params, uint64_t position,
 		    uint32_t *heap)

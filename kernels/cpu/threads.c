@@ -18,6 +18,8 @@
  * read fn and arg: the loop cannot end before the claimed unit is done, so they are stable.
  * A claim past the end reads nothing and needs no undoing, as the next loop stores the whole
  * word again; at most one per thread is under way, so next cannot run into the upper half.
+ * As units are claimed one by one in index order, a thread that the kernel has put aside holds up
+ * only the unit it is in, and a sleeping thread holds up nothing.
  *
  * Sleep. A thread announces itself in n_sleepers, then looks at the claim word again, then
  * sleeps while wake_seq is what it was; the publisher stores the word, steps wake_seq, then
@@ -32,22 +34,29 @@
  * sleep instead of spinning: the caller has the CPU for itself, and the next loop wakes the
  * thread on a CPU that is idle, if one is.
  */
+
+/**
+ * struct threads - see threads.h
+ * @claim: release by the publisher, acquire by claims; guards @fn and @arg
+ * @n_done: release by each unit, acquire by the caller
+ * @caller_sleeps: pairs with @n_done, both seq_cst
+ * @caller_cpu: relaxed: a hint, -1 outside threads_run()
+ * @usable: of the thread that made the others; constant
+ */
 struct threads {
-	_Alignas(64) _Atomic uint64_t
-		claim;  /* release by the publisher, acquire by claims */
-	threads_fn *fn; /* guarded by claim                           */
+	_Alignas(64) _Atomic uint64_t claim;
+	threads_fn *fn;
 	void *arg;
-	_Alignas(64) _Atomic uint32_t
-		n_done;                 /* release by each unit, acquire by the caller */
-	_Atomic uint32_t caller_sleeps; /* pairs with n_done, both seq_cst             */
+	_Alignas(64) _Atomic uint32_t n_done;
+	_Atomic uint32_t caller_sleeps;
 	_Alignas(64) _Atomic uint32_t wake_seq;
 	_Atomic uint32_t n_sleepers;
 	_Atomic bool stop;
-	_Atomic int caller_cpu; /* relaxed: a hint, -1 outside threads_run() */
+	_Atomic int caller_cpu;
 	uint32_t n_threads, n_started;
 	uint64_t spin_ns;
 	bool step_aside, can_move;
-	cpu_set_t usable; /* of the thread that made the others; constant */
+	cpu_set_t usable;
 	pthread_t ids[KV_MAX_THREADS];
 	struct threads_start {
 		struct threads *threads;

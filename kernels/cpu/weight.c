@@ -8,12 +8,12 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/threads.h"
 
+/* elem_bytes: of the float forms, else 0. */
 struct form_info {
 	enum kv_form form;
 	uint8_t zero_shift;
-	uint8_t nibbles, scale_bytes, n_scales,
-		has_min;    /* integer forms                  */
-	uint8_t elem_bytes; /* float forms                    */
+	uint8_t nibbles, scale_bytes, n_scales, has_min;
+	uint8_t elem_bytes;
 };
 
 static const struct form_info forms[KV_WTYPE_N] = {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Weights in the packed forms of kernels/cpu/ops.h. Owns the packed memory; made and freed on
- * the device's thread, read-only in between, so any compute thread may read it.
- */
+/* Weights in the packed forms of kernels/cpu/ops.h. Owns the packed memory; made and freed on
+ * the device's thread, read-only in between, so any compute thread may read it. */
 #ifndef KVD_KERNELS_CPU_WEIGHT_H
 #define KVD_KERNELS_CPU_WEIGHT_H
 
@@ -23,15 +21,14 @@ struct weight_segment {
 	struct memory_chunk *chunk; /* that panels lie in; NULL: memory_alloc() */
 };
 
-/* Panels are numbered through all segments: segment s holds panel0 .. panel0 + n_panels - 1. */
+/* Panels are numbered through all segments. */
 struct kv_weight {
 	uint32_t n, k, n_panels, n_segments;
 	bool any_int;
 	struct weight_segment segments[KV_MAX_PARTS];
 };
 
-/* As weight_pack() of backend.h; @threads: share the work, or NULL; @arena: what weights are
- * cut from, or NULL: each has memory of its own. */
+/* As weight_pack() of backend.h. threads may be NULL, and arena, from which weights are cut. */
 int weight_pack(struct threads *threads, struct memory_arena *arena,
 		const struct kv_weight_part *parts, uint32_t n_parts,
 		struct kv_weight **ret_w);

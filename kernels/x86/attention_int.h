@@ -3,7 +3,7 @@
  * Attention over int8 and int4 planes but for the scores of int4, which are in
  * attention_k4.h, written once for all bundles. A file of one bundle
  * defines the types and primitives named here, then includes this; the sums are exact
- * integers, and the float operations are those of kernels/cpu/ops.h, lane by lane.
+ * integers, and the float operations are those of kernels/c/, lane by lane.
  *
  * The signed side, 15-bit codes of queries or weights, lies in two planes of a byte per code.
  * Dword i of the planes belongs to codes 4 i .. 4 i + 3 and is what one multiplication of

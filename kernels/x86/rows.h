@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations on single rows, written once for all bundles; a shorter tail is masked. Formulas:
- * kernels/cpu/ops.h. Included after avx2.h or avx512.h; the includer defines, n counting from 0
- * to any number of lanes:
+ * Operations on single rows, written once for all bundles; a shorter tail is masked. The
+ * arithmetic is that of kernels/c/rows_c.c. Included after avx2.h or avx512.h; the includer
+ * defines, n counting from 0 to any number of lanes:
  *   first_load(p, n), first_store(p, n, x)   the first n lanes at p, others 0; only those
  *   first_load_or(low, p, n)    others low
  *   first_add(sum, x, n)        x added to the first n lanes
  *   first_equal(p, n, x)        a bit for each of the first n lanes at p that equals x's
- *   max_lanes(x), tree(sum)     the largest lane; the sum of SUMS vectors as ops.h orders it
+ *   max_lanes(x), tree(sum)     the largest lane; kv_tree_sum_c() of SUMS vectors
  */
 #ifndef KVD_KERNELS_X86_ROWS_H
 #define KVD_KERNELS_X86_ROWS_H

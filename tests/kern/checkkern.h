@@ -14,13 +14,19 @@
 
 #include "kernels/cpu/ops.h"
 
+/**
+ * struct ck - one bundle under test
+ * @below: ops of the bundle before it: equal pointers need no test
+ * @ref: those in C
+ * @quick: small sizes only
+ */
 struct ck {
-	const char *bundle; /* name of the bundle under test */
+	const char *bundle;
 	uint32_t features;
-	struct kv_cpu_ops ops;   /* of the bundle */
-	struct kv_cpu_ops below; /* of the one before it: equal pointers need no test */
-	struct kv_cpu_ops ref;   /* C */
-	bool quick;              /* small sizes only */
+	struct kv_cpu_ops ops;
+	struct kv_cpu_ops below;
+	struct kv_cpu_ops ref;
+	bool quick;
 };
 
 /* --- random numbers, repeatable ----------------------------------------------------- */
@@ -38,14 +44,19 @@ static inline double ck_max(double a, double b)
 	return b > a ? b : a;
 }
 
+/*
+ * OUTLIERS: normal, a few values a thousand times larger; HUGE: near the largest float whose
+ * square is finite; MIXED: any exponent; EXTREMES: +-1, alternating in runs, so that integer
+ * codes are at their ends.
+ */
 enum ck_pattern {
 	CK_NORMAL,
 	CK_ZERO,
-	CK_OUTLIERS, /* normal with a few values a thousand times larger */
+	CK_OUTLIERS,
 	CK_DENORMAL,
-	CK_HUGE,     /* near the largest float whose square is finite    */
-	CK_MIXED,    /* any exponent                                     */
-	CK_EXTREMES, /* +-1, alternating in runs: integer codes at their ends */
+	CK_HUGE,
+	CK_MIXED,
+	CK_EXTREMES,
 	CK_N_PATTERNS,
 };
 

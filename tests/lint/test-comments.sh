@@ -27,10 +27,6 @@ daemon/sched/plan.h
 daemon/serve/emit.h
 daemon/serve/sessions.h
 ipc/fdpass.h
-kernels/batch.h
-kernels/cpu/memory.h
-kernels/cpu/ops.h
-kernels/cpu/sample.h
 """.split()
 
 
