@@ -4,6 +4,13 @@
  * only then what came out is delivered: the device does not wait for the clients. See
  * engine.h; loading is in engine_model.c.
  *
+ *   engine_add() ... engine_kick()
+ *                        |
+ *                   sched_plan() -> worker_submit() -> engine_event_fn     one in flight
+ *                        ^                |
+ *                 sched_complete()        |
+ *                        +-- eventfd <----+
+ *
  * What a client says or hears meanwhile (a stop string, a full queue, a cancellation) finds
  * the next step in flight: it costs a row there, and its token is dropped or kept back.
  */

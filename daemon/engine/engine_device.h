@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The device that computes: a backend out of a table, opened as [cpu] of kvd.conf says.
- *
- * Owns: the opened device, with its threads. Loop thread, before the worker starts, and at the
- * end. Relies on the backend for everything that is computed. Logs what it does without; knows
- * nothing of models.
- */
+/* A backend and its threads, opened as [cpu] says. Thread: loop, while no worker runs. */
 #ifndef KVD_DAEMON_ENGINE_DEVICE_H
 #define KVD_DAEMON_ENGINE_DEVICE_H
 
@@ -17,13 +11,9 @@
 
 struct config;
 
-/**
- * struct engine_device - see above
- * @dev: NULL: not open
- * @name: "cpu-amx": for people
- * @worker_cpus: that the thread which runs steps is bound to; empty: any
- * @n_cpus: that mask and CPU quota leave to the threads
- * @affinity_refused: [cpu] affinity is set, and the kernel does not permit it
+/*
+ * @dev: NULL: not open. @name: "cpu-amx". @worker_cpus: for the thread that runs steps; empty: any.
+ * @n_cpus: that mask and CPU quota leave. @affinity_refused: the kernel does not permit it.
  */
 struct engine_device {
 	const struct kv_backend *backend;
@@ -35,14 +25,10 @@ struct engine_device {
 	bool affinity_refused;
 };
 
-/**
- * engine_device_open() - as configured
- * @rank: of @n_ranks devices that share the threads and CPUs of [cpu], part by part
- *
- * engine_device_close() is safe after failure.
- *
- * Return: 0; -ENOTSUP: [cpu] isa asks for what there is not; -EINVAL: [cpu] affinity names no
- * CPU that may be used; what the backend refused the device with. @error has one line.
+/*
+ * @rank: of @n_ranks devices that share the threads and CPUs of [cpu]. Return: 0; -ENOTSUP: [cpu]
+ * isa is not offered; -EINVAL: [cpu] affinity names no usable CPU; or what the backend refused
+ * with. @error has one line. engine_device_close() is safe after failure.
  */
 int engine_device_open(struct engine_device *device, const struct config *config,
 		       uint32_t rank, uint32_t n_ranks, char *error, size_t size);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* See engine_keep.h. */
+/*
+ * See engine_keep.h. The fingerprint is recalled before the weights are read, since hashing takes
+ * as long as all else at the start. Three failed starts in a row drop what was kept.
+ *
+ * Parts of the pool that have come into use are put onto huge pages (pool_pages.h); private memory
+ * needs none of that.
+ */
 #include "daemon/engine/engine_keep.h"
 
 #include <errno.h>
@@ -60,7 +66,7 @@ static int map_image(struct engine_keep *keep, size_t size)
 	return 0;
 }
 
-/* A memory file of that size that can never have another. */
+/* Sealed against every change of size: a file that shrinks kills who has mapped it. */
 static bool is_sealed(int fd, uint64_t *ret_size)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -304,6 +310,7 @@ static void spread_huge_pages(struct engine_keep *keep, const struct cache *cach
 		pool_pages_start(&keep->pages, cache->image.blocks + from, end - from);
 }
 
+/* Called between steps, and when keep->pages.worker.event_fd is readable. */
 bool engine_keep_save(struct engine_keep *keep, struct cache *cache)
 {
 	bool more;

@@ -13,7 +13,7 @@
 #include "daemon/msgid.h"
 
 /*
- * Mean KL, in nats, above which a model does not bear int4: four times the 0.011 that int4
+ * Mean KL, in nats, above which int4 costs a model too much: four times the 0.011 that int4
  * may show on the default model over 4,096 tokens. A few hundred tokens are within a factor
  * of two of that figure; models that int4 hurts show ten times as much.
  */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* See ranks.h. */
+/*
+ * See ranks.h.
+ *
+ *   thread that runs steps     rank 0 --- all_reduce --- all_reduce ---> result
+ *   kvd-rank-1 ...             rank 1 --------'----------------'-------> status
+ */
 #include "daemon/engine/ranks.h"
 
 #include <errno.h>

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* See weights_keep.h. */
+/*
+ * See weights_keep.h. Packing reads the whole model and is most of a warm start; a daemon that
+ * finds the file of its own executable and of the same model maps it instead. Any other is dropped:
+ * the packed form is no format that another build would know. The weights are not looked at: that
+ * they are what was packed is the kernel's word, by the seals.
+ */
 #include "daemon/engine/weights_keep.h"
 
 #include <errno.h>

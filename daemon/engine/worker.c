@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* See worker.h. */
+/*
+ * See worker.h.
+ *
+ *      loop thread                              worker thread
+ *      worker_submit()      --- mutex, cond --->  run(ctx)
+ *      worker_collect()    <---- eventfd ------  done
+ */
 #include "daemon/engine/worker.h"
 
 #include <assert.h>
