@@ -109,12 +109,6 @@ void mapping_close(struct mapping *map)
 	*map = (struct mapping){0};
 }
 
-bool mapping_lost(const struct mapping *map)
-{
-	return map->data &&
-	       atomic_load_explicit(&slots[map->slot].lost, memory_order_acquire);
-}
-
 size_t mapping_size_now(const struct mapping *map)
 {
 	struct stat st;
@@ -122,4 +116,12 @@ size_t mapping_size_now(const struct mapping *map)
 	if (fstat(map->fd, &st) < 0 || (uint64_t)st.st_size > map->len)
 		return map->len;
 	return (size_t)st.st_size;
+}
+
+/* A cut within the last page raises no signal: the kernel fills that page up with zeros. */
+bool mapping_lost(const struct mapping *map)
+{
+	return map->data &&
+	       (atomic_load_explicit(&slots[map->slot].lost, memory_order_acquire) ||
+		mapping_size_now(map) < map->len);
 }

@@ -28,7 +28,7 @@ int mapping_open(struct mapping *ret, int fd, size_t len);
 /* Idempotent. */
 void mapping_close(struct mapping *map);
 
-/* Whether zeros were read for bytes that are lost. */
+/* Whether zeros were, or may have been, read for bytes that are lost. */
 bool mapping_lost(const struct mapping *map);
 /* Bytes that the file has now, at most those mapped. */
 size_t mapping_size_now(const struct mapping *map);

@@ -424,6 +424,33 @@ START_TEST(a_file_that_gets_shorter)
 }
 END_TEST
 
+/* Behind its end, in its last page, a file reads as zeros without a signal. */
+START_TEST(a_file_that_loses_its_last_bytes)
+{
+	char dir[] = "/tmp/kvd-gguf-XXXXXX", path[64];
+	struct gguf *gguf;
+	size_t len;
+	void *sum;
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/m.gguf", dir);
+	fd = write_long_file(path);
+	ck_assert_int_eq(gguf_open(&gguf, path, &err), 0);
+	(void)gguf_image(gguf, &len);
+	ck_assert_int_eq(ftruncate(fd, (off_t)len - 1), 0);
+	sum = sum_in_thread(gguf);
+	ck_assert_uint_eq(*(unsigned *)sum, LONG_FILE - 1);
+	free(sum);
+	ck_assert_int_eq(gguf_check_read(gguf, 0, &err), -EIO);
+	ck_assert_ptr_nonnull(strstr(err.text, "m.gguf: became shorter while it was"));
+	gguf_free(gguf);
+	close(fd);
+	unlink(path);
+	rmdir(dir);
+}
+END_TEST
+
 /* What concerns no model file ends the process as ever, also while one is open. */
 START_TEST(other_lost_pages_end_the_process)
 {
@@ -459,6 +486,7 @@ int main(void)
 	tcase_add_test(tc, error_text_is_printable);
 	tcase_add_test(tc, files);
 	tcase_add_test(tc, a_file_that_gets_shorter);
+	tcase_add_test(tc, a_file_that_loses_its_last_bytes);
 	tcase_add_loop_test_raise_signal(tc, other_lost_pages_end_the_process, SIGBUS, 0,
 					 2);
 	return run_case("gguf", tc);
