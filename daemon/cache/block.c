@@ -245,6 +245,17 @@ static bool block_valid(const struct block_pool *pool, uint32_t id)
 	}
 }
 
+/*
+ * The equations:
+ *
+ *   n_free + n_cached + n_active = n_blocks
+ *   state free   <=>  on the free list  =>  refs = 0, pins = 0, not indexed
+ *   state cached <=>  refs = 0 and indexed
+ *   state active <=>  refs > 0
+ *   pins > 0      =>  indexed
+ *   candidate of evict  <=>  cached and pins = 0
+ *   n_evictable() = n_cached - n_cached_pinned = evict.n_candidates
+ */
 int block_pool_check(const struct block_pool *pool)
 {
 	uint32_t n[3] = {0}, n_pinned = 0, n_cached_pinned = 0, n_listed = 0;

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The block pool: who holds which of the blocks 0 .. n_blocks - 1.
+ * The block pool: who holds which of the blocks 0 .. n_blocks - 1. Loop thread.
  *
- * Owns: the book-keeping of every block, not its bytes; those belong to the backend, which
- * finds them at base + id * block_bytes. Runs on the loop thread only. Relies on evict.h
- * for the order of cached blocks. Does not know keys or tokens (prefix.h) nor sequences
- * (seq.h).
- *
- * States:
+ * Owns the book-keeping of every block, not its bytes, which the backend finds at base + id *
+ * block_bytes. Relies on evict.h for the order of cached blocks. Does not know keys or tokens
+ * (prefix.h) nor sequences (seq.h).
  *
  *                   take                    refs >= 1
  *      +------+ ----------------------> +--------+ <--- ref, unref while refs > 1
@@ -20,16 +17,6 @@
  *         +---------------------- index   | cached |  refs = 0, in the index
  *            drop from the index          +--------+
  *            (evicted or flushed)
- *
- * Equations, checked by block_pool_check():
- *
- *   n_free + n_cached + n_active = n_blocks
- *   state free   <=>  on the free list  =>  refs = 0, pins = 0, not indexed
- *   state cached <=>  refs = 0 and indexed
- *   state active <=>  refs > 0
- *   pins > 0      =>  indexed
- *   candidate of evict  <=>  cached and pins = 0
- *   n_evictable() = n_cached - n_cached_pinned = evict.n_candidates
  */
 #ifndef KVD_CACHE_BLOCK_H
 #define KVD_CACHE_BLOCK_H
@@ -52,16 +39,11 @@ enum {
 	BLOCK_POOL_DRY = 2,   /* no block is free */
 };
 
-/**
- * struct block - one block
- * @refs: sequences that hold it; @pins: reasons not to evict it
- * @domain: whose bytes it holds, also while it is free, or BLOCK_DOMAIN_ZERO
- * @owner: label of the process whose request computed it
- * @indexed: the prefix index can find it
- * @used: it was taken before, or by a former process
- * @tainted: its bytes are unknown (a step failed): it is zeroed before it is used
- * @kept: its bytes are older than this process, to which domains may have other numbers: likewise
- */
+/* @refs: sequences that hold it; @pins: reasons not to evict it. @domain: whose bytes it holds,
+ * also while it is free, or BLOCK_DOMAIN_ZERO. @owner: label of the process whose request computed
+ * it. @indexed: the prefix index can find it. @used: it was taken before, or by a former process.
+ * Zeroed before use: @tainted: its bytes are unknown, since a step failed; @kept: they are older
+ * than this process, to which domains may have other numbers */
 struct block {
 	uint32_t refs;
 	uint32_t pins;
@@ -92,17 +74,13 @@ int block_pool_init(struct block_pool *pool, uint32_t n_blocks,
 		    const struct evict_policy *policy);
 void block_pool_deinit(struct block_pool *pool);
 
-/**
- * block_pool_take() - a free block becomes active with one reference
- *
- * Return: 0; BLOCK_NEEDS_ZERO: taken too, and the caller has the bytes zeroed before anything else
- * touches them; BLOCK_POOL_DRY.
- */
+/* A free block becomes active with one reference. Return: 0; BLOCK_NEEDS_ZERO: taken too, and the
+ * caller has the bytes zeroed before anything else touches them; BLOCK_POOL_DRY. */
 int block_pool_take(struct block_pool *pool, uint32_t domain, uint64_t owner,
 		    uint32_t *ret_id);
 
-/* One holder more of an active or cached block, or less: the last one leaves it cached if it is
- * indexed, else free. */
+/* One reference more to an active or cached block, or less: the last unref leaves it cached if it
+ * is indexed, else free. */
 void block_pool_ref(struct block_pool *pool, uint32_t id);
 
 void block_pool_unref(struct block_pool *pool, uint32_t id);

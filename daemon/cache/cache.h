@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache: a pool of blocks, the index of what they hold, and what of both outlives the
- * process.
+ * The cache: a pool of blocks, the index of what they hold, and what of both outlives the process.
  *
- * Owns: the book-keeping of one pool, made from a layout and an identity (that of a model, or of
- * whatever else fills blocks); not the bytes of the blocks, which belong to the backend. Pure
+ * Owns the book-keeping of one pool, made from a layout and an identity (that of a model, or of
+ * whatever else fills blocks), not the bytes of the blocks, which belong to the backend. Pure
  * memory without I/O: the memory of an image is the caller's. Thread: loop.
  *
- * The scheduler works on @pool and @index by block.h and prefix.h. Everybody else names prefixes
- * by id, and asks here: an id is that of the prefix that ends at one block, for as long as it is
- * cached, also over a warm restart, and is never given again.
+ * The scheduler works on @pool and @index by block.h and prefix.h. Everybody else names prefixes by
+ * id, and asks here: the id of the prefix that ends at one block is valid while it is cached, also
+ * over a warm restart, and is never given again.
  */
 #ifndef KVD_CACHE_CACHE_H
 #define KVD_CACHE_CACHE_H
@@ -23,12 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/**
- * struct cache_config - what a cache is made from
- * @identity: everything besides tokens that makes the bytes of a block differ; borrowed
- * @n_nodes: what may be known of, resident or not; 0: as much as there are blocks
- * @key_bits: 0: whole keys; fewer bits in tests
- */
+/* @identity: everything besides tokens that makes the bytes of a block differ; borrowed. @n_nodes:
+ * what may be known of, resident or not; 0: as much as there are blocks. @key_bits: 0: whole keys;
+ * fewer bits in tests */
 struct cache_config {
 	const struct prefix_model *identity;
 	size_t block_bytes;
@@ -47,13 +43,9 @@ struct cache {
 	size_t block_bytes;
 };
 
-/**
- * struct cache_prefix_info - one prefix, by its end
- * @own_blocks: blocks that no other prefix has; of a listing only
- * @readers: running requests that hold its end
- * @pins: pinned prefixes that have its end, its own among them
- * @frequent: a later request has found it
- */
+/* One prefix, by its end. @own_blocks: that no other prefix has; of a listing only. @readers:
+ * running requests that hold its end. @pins: pinned prefixes that have its end, its own among them.
+ * @frequent: a later request has found it */
 struct cache_prefix_info {
 	uint64_t id;
 	uint64_t tokens;
@@ -70,7 +62,7 @@ struct cache_view {
 	uint32_t domain;
 };
 
-/* A prompt; the rest as of the chain that a request would have. */
+/* A prompt; the rest is as in the chain that a request would have. */
 struct cache_query {
 	const int32_t *tokens;
 	uint32_t n_tokens;
@@ -80,7 +72,7 @@ struct cache_query {
 	bool reads_public;
 };
 
-/* Blocks now, a cached one that is pinned counts as active; and counters since start. */
+/* Blocks now, where a cached one that is pinned counts as active, and counters since start. */
 struct cache_stats {
 	struct prefix_counters counters;
 	uint32_t n_blocks;
@@ -137,17 +129,17 @@ struct cache_list {
 /* What cache_list_next() has: nothing more, an entry, or no more work to do it with. */
 enum { CACHE_LIST_END, CACHE_LIST_ENTRY, CACHE_LIST_MORE };
 
-/* The next prefix that nothing follows, or that is pinned, for no more than @work, which is taken
- * off. What is published or goes meanwhile may be in it or not; all else is, once. */
+/* The next prefix that nothing follows, or that is pinned, within @work, which is reduced. What is
+ * published or goes meanwhile may be left out; all else is listed once. */
 int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t *work,
 		    struct cache_prefix_info *ret_info);
 
-/* Keeps the whole blocks of a prefix until cache_unpin(). Return: 0; -ENOENT: it is cached no more;
- * -EINVAL: it has no whole block; as prefix_pin(). */
+/* Keeps the whole blocks of a prefix until cache_unpin(). Return: 0; -ENOENT: it is no longer
+ * cached; -EINVAL: it has no whole block; as prefix_pin(). */
 int cache_pin(struct cache *cache, uint64_t id, bool make_public, uint32_t max_pinned,
 	      uint64_t *ret_tokens);
 
-/* Return: 0; -ENOENT: it is not pinned, or cached no more; -EINVAL, -ENOMEM. */
+/* Return: 0; -ENOENT: it is not pinned, or no longer cached; -EINVAL, -ENOMEM. */
 int cache_unpin(struct cache *cache, uint64_t id, uint64_t *ret_tokens);
 
 /* What is to be flushed: @all, else the prefix @id unless that is 0, else @domain. */
@@ -162,7 +154,7 @@ struct cache_flush_what {
 int cache_flush(struct cache *cache, const struct cache_flush_what *what,
 		struct prefix_flush *ret_flush);
 
-/* What has to be done sometime, @work of it. Return: whether there is more. */
+/* Deferred work, @work of it. Return: whether there is more. */
 bool cache_work(struct cache *cache, uint32_t work);
 
 void cache_stats(const struct cache *cache, struct cache_stats *ret_stats);

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which cached block goes first when the pool is full.
+ * Which cached block goes first when the pool is full. Loop thread.
  *
- * Owns: the order of the candidates, by block id, and what is remembered of blocks that
- * went. Lives on the loop thread, knows no tokens or domains, and never frees anything
- * itself: block_pool_ and prefix_ call it. A candidate is a block that is cached (in the
- * index, nobody holds it) and unpinned.
+ * Owns the order of the candidates, by block id, and what is remembered of blocks that went. Knows
+ * no tokens or domains, and never frees anything itself. A candidate is a block that is cached (in
+ * the index, nobody holds it) and unpinned. Every call costs O(1). The victim has no resident
+ * children.
  *
  *   pool: refs 1 -> 0 or last unpin     evict_insert(id)
  *   pool: refs 0 -> 1, pin or unlink    evict_remove(id)
  *   prefix: published                   evict_admit(id, key)
  *   prefix: found by a request          evict_touch(id)
  *   prefix: a block is needed           evict_pick()  ->  id, evict_forget(id, key)
- *
- * Every call costs O(1). The victim has no resident children: a prefix goes leaf first.
- *
- * kvd uses evict_adaptive, chosen by measurement: `./dev bench evict`, table in
- * docs/architecture.md.
  */
 #ifndef KVD_CACHE_EVICT_H
 #define KVD_CACHE_EVICT_H
@@ -28,14 +23,9 @@
 
 struct evict;
 
-/**
- * struct evict_policy - one way to choose
- * @insert, @remove: a block becomes a candidate, or stops being one
- * @pick: the next victim, a childless candidate, or EVICT_NONE
- * @admit: published under a key with these 64 bits; or NULL
- * @touch: found by a request and held; or NULL
- * @forget: picked and not removed yet, leaves the index; or NULL
- */
+/* @insert, @remove: a block becomes a candidate, or stops being one. @pick: the next victim, a
+ * childless candidate, or EVICT_NONE. Or NULL: @admit: published under a key with these 64 bits;
+ * @touch: found by a request and held; @forget: picked, not removed yet, leaves the index */
 struct evict_policy {
 	const char *name;
 	void (*insert)(struct evict *evict, uint32_t id);
@@ -70,15 +60,10 @@ struct evict_ghost {
 	uint8_t list;
 };
 
-/**
- * struct evict - candidates of one pool
- * @links: [n_blocks + EVICT_N_LISTS]; the last ones are the heads of the lists
- * @blocks: [n_blocks]; @ghosts: [n_ghosts] by key, a power of two
- * @n_listed: candidates in each list
- * @target: candidates that `recent` may keep while others would have to go
- * @n_evicted: evictions so far, from 1; @n_ghosts_of: of each list, of late
- * @is_leaf, @parent_of: of a block in @index, set by that
- */
+/* @links: [n_blocks + EVICT_N_LISTS], at the end the heads of the lists. @blocks: [n_blocks].
+ * @ghosts: [n_ghosts] by key, a power of two. @n_listed: candidates in each list. @target: those
+ * that `recent` may keep while others would have to go. @n_evicted: from 1; @n_ghosts_of: of each
+ * list, of late. @is_leaf, @parent_of: of a block in @index, which sets them */
 struct evict {
 	const struct evict_policy *policy;
 	struct evict_link *links;
@@ -105,7 +90,6 @@ void evict_list_append(struct evict *evict, enum evict_list list, uint32_t id);
 void evict_list_remove(struct evict *evict, uint32_t id);
 uint32_t evict_list_first(const struct evict *evict, enum evict_list list);
 
-/* Whether @id is a candidate. */
 static inline bool evict_contains(const struct evict *evict, uint32_t id)
 {
 	return evict->links[id].prev != id;

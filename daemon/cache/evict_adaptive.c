@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * This is ARC (Megiddo and Modha, FAST 2003) for trees. Two
- * lists, each from the block released longest ago to the latest:
+ * This is ARC (Megiddo and Modha, FAST 2003) for trees, chosen by measurement: `./dev bench evict`,
+ * table in docs/architecture.md. Two lists, each from the block released longest ago to the latest:
  *
  *   recent    [ b2 of request 1 ][ b1 of request 1 ]   computed, and not asked for again
  *   frequent  [ b7 ][ b3 ][ b0 ]                       found by another request since, or
@@ -9,12 +9,12 @@
  *
  * A flood of one-off prompts runs through `recent` and leaves `frequent` alone. How many blocks
  * `recent` may keep is learned: @target rises when a block that went from `recent` is computed
- * again (it went too early), and falls when one that went from `frequent` is.
- * What went is remembered by 32 bits of its key, as long as the pool has blocks; a false
- * memory costs a wrong guess, nothing more.
+ * again (it went too early), and falls when one that went from `frequent` is. What went is
+ * remembered by 32 bits of its key, as long as the pool has blocks; a false memory costs a wrong
+ * guess, nothing more.
  *
- * Why the victim is always a leaf. A holder of a block holds its parents, gives blocks back
- * last to first, and finds a child only by its parent. So of a candidate and its parent:
+ * Why the victim is always a leaf. A holder of a block holds its parents, gives blocks back last to
+ * first, and finds a child only by its parent. So of a candidate and its parent:
  *
  *   1. in one list the child stands before the parent: it was released earlier;
  *   2. parent in `recent` => child in `recent`: every touch of a child touches the parent, and

@@ -1,34 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The writer may die at any instruction, so a record counts only while its commit word is
- * right: the checksum of the rest of the record, by block id. It is cleared before anything
- * that the record speaks of changes, and stored last:
+ * The image, from its start:
+ *
+ *   0            header: what all records have in common, the generation, and of which file
+ *                the weights' fingerprint was made
+ *   4096         records: [n_blocks] of record_bytes, by block id
+ *   + records    uses: [n_blocks] u64, when a block was last asked for; a hint
+ *
+ * The writer may die at any instruction, so a record counts only while its commit word is right:
+ * the checksum of the rest of the record, by block id. It is cleared before anything that the
+ * record speaks of changes, and stored last:
  *
  *   publish   bytes are complete; fields, then commit               image_commit()
  *   evict     commit = 0; then the block is free                    image_clear()
  *   take      commit is 0 already; then the block is zeroed or written
  *   move      commit = 0; key, root and domain change; fields, then commit
  *
- * One thread stores, in this order; a killed process leaves what it has stored, in the order
- * of the program, as long as the compiler keeps it (release stores and fences see to that).
- * The worker writes into a block only after the loop thread, which cleared its record, has
- * handed it over by a lock.
+ * One thread stores, in this order; a killed process leaves what it has stored, in the order of the
+ * program, as long as the compiler keeps it (release stores and fences see to that). The worker
+ * writes into a block only after the loop thread, which cleared its record, has handed it over by a
+ * lock.
  *
- * What comes back is a stranger's word all the same: every field is checked, none is used
- * as an index before. Of the bytes of a block the record holds the XXH3 checksum; it is
- * compared at the first hit, since reading a whole pool takes longer than everything else
- * at the start.
+ * A block's bytes are compared with the checksum in its record at the first hit, since reading a
+ * whole pool takes longer than everything else at the start. Summing up the bytes of a block takes
+ * some ten microseconds, so a block that was published waits in a list until prefix_save(), which
+ * the engine calls while the worker computes. What waits when the process dies is lost, and is a
+ * miss.
  *
- * When records are written: summing up the bytes of a block takes some ten microseconds,
- * so a block that was published waits in a list until prefix_save(), which the engine calls
- * while the worker computes. What waits when the process dies is lost, and is a miss.
- *
- * Versions: an image is taken back by the version that wrote it and by no other. A change
- * to the layout, or to what a field means, steps IMAGE_VERSION; an image of another one is
- * dropped, and the cache starts cold. That costs one computation of what was cached, once
- * for an upgrade; a converter would be code that runs once and is never tried. What makes
- * bytes differ (weights, formats, arithmetic of the backend) is compared as well, by the
- * digest that is in every key.
+ * A change to the layout, or to what a field means, steps IMAGE_VERSION; an image of another
+ * version is dropped, and the cache starts cold. That costs one computation of what was cached,
+ * once for an upgrade; a converter would be code that runs once and is never tried. What makes
+ * bytes differ (weights, formats, arithmetic of the backend) is compared as well, by the digest
+ * that is in every key.
  */
 #include "daemon/cache/image.h"
 

@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The image: what a later process needs to find the blocks of this one again.
+ * The image: what a later process needs to find the blocks of this one again. Loop thread.
  *
- * Owns: the layout of a piece of memory that outlives the process, beside the pool that
- * does so too, and a list of blocks that wait for their record. Runs on the loop thread.
- * Relies on its caller for the memory and for its lifetime; prefix.c says when a block is
- * published or goes, prefix_image.c reads what came back. Pure memory: no descriptors.
+ * Owns the layout of a piece of memory that outlives the process, beside the pool that does so too,
+ * and a list of blocks that wait for their record. The memory is the caller's. prefix.c says when a
+ * block is published or goes, prefix_image.c reads what came back.
  *
- *   0            header: what all records have in common, the generation, and of which file
- *                the weights' fingerprint was made
- *   4096         records: [n_blocks] of record_bytes, by block id
- *   + records    uses: [n_blocks] u64, when a block was last asked for; a hint
- *
- * A record counts only while its commit word is right, so the writer may die at any instruction;
- * image.c says in which order it stores. What comes back is a stranger's word: every field is
- * checked, none is used as an index before. A block's bytes are compared at the first hit.
- *
- * An image is taken back by the version that wrote it and by no other: a change to the layout, or
- * to what a field means, steps IMAGE_VERSION, and an image of another one is dropped.
+ * A record counts only while its commit word is right, so the writer may die at any instruction.
+ * What comes back is a stranger's word: every field is checked, none is used as an index before,
+ * and a block's bytes are compared at the first hit. Only the version that wrote an image takes it
+ * back.
  */
 #ifndef KVD_CACHE_IMAGE_H
 #define KVD_CACHE_IMAGE_H
@@ -30,10 +22,10 @@
 
 #define IMAGE_VERSION 3
 
-/* Starts that may fail in a row with one image, before it is taken for the reason. */
+/* Starts that may fail in a row with one image, before it is taken for the cause. */
 #define IMAGE_MAX_ATTEMPTS 3
 
-/* What this process would write. @base digests the identity; the rest tells people what changed. */
+/* What this process would write. @base digests the identity; the rest is for people. */
 struct image_model {
 	struct prefix_key base;
 	uint8_t fingerprint[32];
@@ -56,22 +48,18 @@ struct image_file {
 
 /* Named conditions of image_check(): why an image is of no use here. */
 enum image_condition {
-	IMAGE_DAMAGED = 1,   /* no image, or its header is not what was written */
-	IMAGE_OTHER_VERSION, /* of another version of kvd */
-	IMAGE_OTHER_MODEL,   /* other weights, or settings of theirs */
-	IMAGE_OTHER_FORMAT,  /* other KV formats */
+	IMAGE_DAMAGED = 1, /* no image, or its header is not what was written */
+	IMAGE_OTHER_VERSION,
+	IMAGE_OTHER_MODEL, /* other weights, or settings of theirs */
+	IMAGE_OTHER_FORMAT,
 	IMAGE_OTHER_BACKEND, /* arithmetic that gives other bits */
-	IMAGE_OTHER_SIZE,    /* other number or size of blocks */
-	IMAGE_CRASHES,       /* several starts with it failed */
+	IMAGE_OTHER_SIZE,
+	IMAGE_CRASHES, /* several starts with it failed */
 };
 
-/**
- * struct image_record - one block; tokens follow, then zeros up to record_bytes
- * @commit: checksum of all that follows, or 0
- * @sum: XXH3 of the block's bytes
- * @node, @life: its name, as in the index; @life is 0 where none was ever written
- * @parent, @parent_life: name of the node before, or NODE_NONE
- */
+/* One block; tokens follow, then zeros up to record_bytes. @commit: checksum of all that follows,
+ * or 0. @sum: XXH3 of the block's bytes. @node, @life: its name, as in the index; @life is 0 where
+ * none was ever written. @parent, @parent_life: name of the node before, or NODE_NONE */
 struct image_record {
 	uint64_t commit;
 	uint64_t sum;
@@ -88,14 +76,10 @@ struct image_record {
 
 enum { IMAGE_PINNED = 1 };
 
-/**
- * struct image - an image in use
- * @header, @records, @uses: in the caller's memory; @blocks: the pool's bytes
- * @pending: [n_blocks] a ring; @n_pending from @first_pending on wait for their record
- * @queued: [n_blocks] whether a block is in that list
- * @clock: counts uses
- * @n_bad: blocks that came back and whose bytes were wrong; @n_lost: those and what hung below
- */
+/* @header, @records, @uses: in the caller's memory; @blocks: the pool's bytes. @pending: [n_blocks]
+ * a ring: @n_pending from @first_pending on wait for their record; @queued: [n_blocks] whether it
+ * is there. @clock: counts uses. @n_bad: blocks that came back with wrong bytes; @n_lost: those and
+ * what hung below */
 struct image {
 	struct image_header *header;
 	uint8_t *records;
@@ -126,14 +110,14 @@ int image_check(const void *map, size_t size, const struct image_model *model);
 /* One clause that says so, for a log line. */
 const char *image_condition_text(int condition);
 
-/* The generation that the image names. Of one that image_check() likes. */
+/* The generation that the image names, if image_check() accepts it. */
 uint64_t image_generation(const void *map);
 
 /* Of which file the header's fingerprint is; NULL: of none that could be told again. */
 void image_note_file(void *map, const struct image_file *file);
 
 /* The fingerprint [32] of just that file, if @size bytes that came back say it, image_check() may
- * refuse them otherwise, and no several starts failed with them. Return: whether it is known. */
+ * refuse them otherwise, and not several starts failed with them. Return: whether it is known. */
 bool image_recall(const void *map, size_t size, const struct image_file *file,
 		  uint8_t *ret_fingerprint);
 
@@ -159,7 +143,7 @@ static inline struct image_record *image_record(const struct image *image, uint3
 /* Whether a record is committed, and all of it as it was written. */
 bool image_is_committed(const struct image *image, uint32_t id);
 
-/* Writes a record from @fields (all but commit, sum and tokens) and @tokens; sums up the
+/* Writes a record from @fields (all but commit, sum and tokens) and @tokens, with the sum of the
  * block's bytes, unless @keep_sum says that they are the same as before. */
 void image_commit(struct image *image, uint32_t id, const struct image_record *fields,
 		  const int32_t *tokens, bool keep_sum);
@@ -170,13 +154,13 @@ void image_clear(struct image *image, uint32_t id);
 /* Whether the block's bytes are those that the record speaks of. */
 bool image_bytes_match(const struct image *image, uint32_t id);
 
-/* The block waits for its record; once, however often it is put there. */
+/* The block waits for its record; once, even if it is put there again. */
 void image_put_pending(struct image *image, uint32_t id);
 
 /* Takes the one that waits longest: parents come first. Return: BLOCK_NONE when there is none. */
 uint32_t image_take_pending(struct image *image);
 
-/* The block was published or found: it is the latest. @frequent: found. */
+/* The block was published, or found (@frequent): it is the latest. */
 static inline void image_use(struct image *image, uint32_t id, bool frequent)
 {
 	image->uses[id] = ++image->clock << 1 | frequent;

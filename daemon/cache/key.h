@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys of the prefix index: SHA-256 chains over blocks of tokens.
- *
- * Owns: one digest context of libcrypto, fetched once. Runs on the loop thread. Knows no
- * blocks.
+ * Keys of the prefix index: SHA-256 chains over blocks of tokens. Loop thread. Owns one digest
+ * context of libcrypto, fetched once. Knows no blocks.
  *
  *   root   = SHA-256( field(tag, bytes) ... )     field = u8 tag, u32 length, bytes
  *   key[0] = SHA-256( root   || tokens of block 0 as u32 little endian )
@@ -25,12 +23,9 @@ struct prefix_key {
 	uint8_t bytes[PREFIX_KEY_LEN];
 };
 
-/**
- * struct prefix_model - what all keys of one space have in common; strings borrowed, NULL is ""
- * @fingerprint: SHA-256 of the weights
- * @backend: backend variant whose arithmetic wrote the block, e.g. "cpu-1"
- * @keys_only: its chains come with keys; no part of the digest
- */
+/* What all keys of one space have in common; strings borrowed, NULL is "". @fingerprint: SHA-256 of
+ * the weights. @backend: variant whose arithmetic wrote the block, such as "cpu-1". @keys_only: its
+ * chains come with keys; no part of the digest */
 struct prefix_model {
 	uint8_t fingerprint[32];
 	const char *k_format;

@@ -2,29 +2,20 @@
 /*
  * The prefix index: from tokens, or from keys of others, to blocks that already hold their bytes.
  *
- * Owns: a slab of nodes and the tables over them. A node says what one block holds, held or will
- * hold, and exists apart from it. Runs on the loop thread. Relies on block.h for states and evict.h
- * for the order; the pool outlives the index. Sequences name blocks, the index names nodes.
+ * Owns a slab of nodes and the tables over them. A node says what one block holds, held or will
+ * hold, and exists apart from it. Loop thread. Relies on block.h for states and evict.h for the
+ * order; the pool outlives the index. Sequences name blocks, the index names nodes.
  *
  *   root A ---- n7 ---- n2 ---- n9          a tree per root; a node is full, or a leaf that
  *                 \---- n4                  is partial: n4 may be one
  *   root B ---- n5                          n7 has two children, n9 and n4 none
  *
- * A space is what one identity fills: a model, or an engine that brings keys of its own. Nothing
- * is found across the spaces of an index. Equations, checked by prefix_check():
+ * A space is what one identity fills: a model, or an engine that brings keys of its own. Nothing is
+ * found across spaces. A hit needs equal key, tokens (if the space has any), parent, root and
+ * domain: a collision of keys is a miss. No two resident nodes that can be found are equal.
  *
- *   node in use <=> n_rows > 0;  resident <=> block != BLOCK_NONE
- *   resident <=> its block is indexed and names it, in its domain  =>  so is its parent, or none
- *   n_rows = block_tokens in the table of keys, any with tokens in that of heads, unless doomed
- *   n_rows < block_tokens  =>  no children;  n_tokens = n_rows + n_tokens(parent)
- *   parent is in use or none, of the same space, and its list and counts of children agree
- *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
- *   pins(child) > 0  =>  pins(parent) > 0     (a pin is on the whole chain)
- *   domain(child) = domain(parent), or the parent is public, of which there are n_public
- *   => all cached, unpinned blocks can be evicted, leaves first
- *
- * A hit needs equal key, tokens (if the space has any), parent, root and domain: a collision of
- * keys is a miss. No two resident nodes that can be found are equal.
+ * A holder of a block holds its chain, and a pin is on the whole chain, so that all cached,
+ * unpinned blocks can be evicted, leaves first. prefix_check.c has the equations.
  */
 #ifndef KVD_CACHE_PREFIX_H
 #define KVD_CACHE_PREFIX_H
@@ -51,7 +42,7 @@ enum {
 	PREFIX_FULL = 3,   /* no node is free: stay private */
 };
 
-/* The two tables that a node may stand in. */
+/* The tables that a node may stand in. */
 enum prefix_table { PREFIX_BY_KEY, PREFIX_BY_HEAD, PREFIX_N_TABLES };
 
 /* Neighbours in a list; NODE_NONE at the ends. */
@@ -69,20 +60,14 @@ struct prefix_space {
 	bool keys_only;
 };
 
-/**
- * struct prefix_node - what the index knows of one block
- * @key: of a partial one that of the block before it, or the root
- * @life: number of its publication; (life, number of the node) is a name that is given once
- * @block: where its bytes are, or BLOCK_NONE
- * @parent: node before it, or NODE_NONE; of a free node the next free one
- * @first_child, @siblings: list of the nodes whose parent this is
- * @n_resident: children that have a block
- * @n_rows: rows that others may read; 0: the node is free
- * @n_tokens: rows of the whole chain
- * @pinned: an administrator pinned the prefix that ends here
- * @unverified: of a former process, and its bytes were not compared with their checksum yet
- * @doomed: its bytes were wrong: it is in no table, and waits to be dropped
- */
+/* What the index knows of one block. @key: of a partial one that of the block before it, or the
+ * root. @life: number of its publication: (life, number of the node) is a name given once. @block:
+ * where its bytes are, or BLOCK_NONE. @parent: node before it, or NODE_NONE; of a free node the
+ * next free one. @first_child, @siblings: list of the nodes whose parent this is; @n_resident:
+ * those that have a block. @n_rows: rows that others may read; 0: the node is free. @n_tokens: rows
+ * of the whole chain. @pinned: an administrator pinned the prefix that ends here. @unverified: of a
+ * former process, and its bytes were not compared with their checksum yet. @doomed: its bytes were
+ * wrong: it is in no table, and waits to be dropped. @mark: of prefix_restore() */
 struct prefix_node {
 	struct prefix_key key;
 	struct prefix_key root;
@@ -101,7 +86,7 @@ struct prefix_node {
 	bool pinned;
 	bool unverified;
 	bool doomed;
-	uint8_t mark; /* of prefix_restore() */
+	uint8_t mark;
 };
 
 /* Since start; @shared_hit_tokens of a block that another process computed, @duplicate_blocks given
@@ -118,16 +103,11 @@ struct prefix_counters {
 struct prefix_memo;
 struct prefix_flush;
 
-/**
- * struct prefix_index - the index
- * @nodes: [cap_nodes] the slab; @tokens: [cap_nodes][max_tokens], NULL where no space has any
- * @node_of: [n_blocks] node of each indexed block
- * @lives: of the node that was published last
- * @buckets, @heads: [n_buckets] first nodes of the lists by key and by head, a power of two
- * @doomed: first of the nodes that wait to be dropped
- * @flushes: those in hand
- * @image: where published blocks of the first space are written down, or NULL
- */
+/* @nodes: [cap_nodes] the slab; @tokens: [cap_nodes][max_tokens], NULL where no space has any.
+ * @node_of: [n_blocks] of each indexed block. @lives: life of the node published last. @buckets,
+ * @heads: [n_buckets] first nodes of the lists by key and by head, a power of two. @doomed: first
+ * of those that wait to be dropped. @flushes: in hand. @image: where published blocks of the first
+ * space are written down, or NULL */
 struct prefix_index {
 	struct block_pool *pool;
 	struct prefix_keyer keyer;
@@ -153,14 +133,10 @@ struct prefix_index {
 	struct image *image;
 };
 
-/**
- * struct prefix_chain - one sequence's way through the index
- * @root: from prefix_key_root(), with the base of its space and its domain
- * @keys: [n_keys of cap_keys] of its leading full blocks, made on demand in the caller's memory; in
- *	a space without tokens the caller's own
- * @reads_public: finds public blocks too; not with a salt, which narrows
- * @owner: label of the process that asks
- */
+/* One sequence's way through the index. @root: from prefix_key_root(), with the base of its space
+ * and its domain. @keys: [n_keys of cap_keys] of its leading full blocks, made on demand in the
+ * caller's memory; in a space without tokens the caller's own. @reads_public: finds public blocks
+ * too; not with a salt. @owner: label of the process that asks */
 struct prefix_chain {
 	struct prefix_key root;
 	struct prefix_key *keys;
@@ -200,13 +176,9 @@ uint32_t prefix_find(struct prefix_index *index, struct prefix_chain *chain,
 uint32_t prefix_acquire(struct prefix_index *index, struct prefix_chain *chain,
 			const int32_t *tokens, uint32_t i, uint32_t parent);
 
-/**
- * prefix_publish() - others may find block @i from now on
- * @id: active, not indexed or partial, of the chain's domain; its step has completed
- * @ret_id: the equal block, with PREFIX_EXISTS: take a reference to it and give that of @id back
- *
- * Return: 0; PREFIX_EXISTS, which may be @id itself; PREFIX_ORPHAN; PREFIX_FULL; -ENOMEM.
- */
+/* Others may find block @i from now on. @id: active, not indexed or partial, of the chain's domain;
+ * its step has completed. Return: 0; PREFIX_EXISTS: *ret_id is the equal block, maybe @id itself:
+ * ref it and unref @id; PREFIX_ORPHAN; PREFIX_FULL; -ENOMEM. */
 int prefix_publish(struct prefix_index *index, struct prefix_chain *chain,
 		   const int32_t *tokens, uint32_t i, uint32_t parent, uint32_t id,
 		   uint32_t *ret_id);
@@ -241,18 +213,12 @@ static inline uint32_t prefix_n_rows(const struct prefix_index *index, uint32_t 
 	return index->nodes[index->node_of[id]].n_rows;
 }
 
-/**
- * prefix_pin() - keep the prefix that ends at a node until prefix_unpin()
- * @node: resident and full
- * @make_public: every domain may read it from now on, also after the pin
- * @max_pinned: blocks of the pool that may be pinned in all
- *
- * A pin is a flag. Where an equal prefix is public, that one is pinned instead, and unpinned.
- *
+/* Pins the prefix that ends at @node, resident and full, until prefix_unpin(); a pin is a flag.
+ * @make_public: every domain may read it from now on, also after the pin; where an equal prefix is
+ * public, that one is pinned and unpinned instead. @max_pinned: of the pool's blocks, in all.
  * Return: 0; -ENOENT: it is about to be dropped; -EDQUOT: beyond @max_pinned; -EBUSY: its beginning
  * is public in another chain, and requests read what is to follow that; -ENOMEM: some of its
- * leading blocks may have become public.
- */
+ * leading blocks may have become public. */
 int prefix_pin(struct prefix_index *index, uint32_t node, bool make_public,
 	       uint32_t max_pinned);
 
@@ -273,7 +239,7 @@ int prefix_restore(struct prefix_index *index, struct image *image,
 /* Writes down published blocks, @max_bytes of them, or one. Return: how many are left. */
 uint32_t prefix_save(struct prefix_index *index, size_t max_bytes);
 
-/* Whether every equation above holds; O(n_blocks). Return: 0, or -EINVAL. */
+/* Whether every equation holds; O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);
 
 #endif

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether the equations of prefix.h hold. */
+/*
+ * The equations of the index:
+ *
+ *   node in use <=> n_rows > 0;  resident <=> block != BLOCK_NONE
+ *   resident <=> its block is indexed and names it, in its domain  =>  so is its parent, or none
+ *   n_rows = block_tokens in the table of keys, any with tokens in that of heads, unless doomed
+ *   n_rows < block_tokens  =>  no children;  n_tokens = n_rows + n_tokens(parent)
+ *   parent is in use or none, of the same space, and its list and counts of children agree
+ *   refs(child) > 0  =>  refs(parent) > 0     (a holder of a block holds its chain)
+ *   pins(child) > 0  =>  pins(parent) > 0     (a pin is on the whole chain)
+ *   domain(child) = domain(parent), or the parent is public, of which there are n_public
+ *   => all cached, unpinned blocks can be evicted, leaves first
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Emptying a part of the prefix index, a bounded piece at a time.
+ * Emptying a part of the prefix index, a bounded piece at a time, until prefix_flush_step() says
+ * that it is done. Loop thread; safe also while a step is in flight: blocks with holders keep their
+ * bytes.
  *
- * Owns: nothing but its place in the index, which it keeps while others publish, evict, pin and
- * flush between two pieces. Runs on the loop thread. What was published when a flush began and
- * stands where it is to flush is gone at its end, or pinned, or counted as remaining.
- *
- *   prefix_flush_domain(), _all(), _chain()     where to begin
- *   prefix_flush_step()                         one piece, until it says that it is done
- *   prefix_flush_end()                          at any time, once
- *
- * Safe at any time, also while a step is in flight: blocks with holders keep their bytes.
+ * Owns nothing but its place in the index, which it keeps while others publish, evict, pin and
+ * flush between two pieces. What was published when a flush began and stands where it is to flush
+ * is gone at its end, or pinned, or counted as remaining.
  */
 #ifndef KVD_CACHE_PREFIX_FLUSH_H
 #define KVD_CACHE_PREFIX_FLUSH_H
 
 #include "daemon/cache/prefix.h"
 
-/* Work for one turn of the loop: some hundred microseconds. A node that goes costs
- * PREFIX_NODE_COST of it, one that is looked at PREFIX_LOOK_COST. */
+/* Work for one turn of the loop: some hundred microseconds; what a node costs that goes, or is
+ * looked at. */
 #define PREFIX_TURN_WORK 8192
 #define PREFIX_NODE_COST 16
 #define PREFIX_LOOK_COST 1
@@ -43,13 +39,9 @@ enum prefix_flush_phase {
 	FLUSH_DONE
 };
 
-/**
- * struct prefix_flush - a flush in hand
- * @index: NULL: none is
- * @life: what was published later is not looked for
- * @next_node: where the pass over all nodes is
- * @top: the tree in work; @at: the node in it; @up: its children are done
- */
+/* @index: NULL: no flush is in hand. @life: what was published later is not looked for. @next_node:
+ * where the pass over all nodes is. @top: the tree in work; @at: the node in it; @up: its children
+ * are done */
 struct prefix_flush {
 	struct prefix_index *index;
 	struct prefix_flush *next;
@@ -71,14 +63,14 @@ void prefix_flush_domain(struct prefix_index *index, struct prefix_flush *flush,
 void prefix_flush_all(struct prefix_index *index, struct prefix_flush *flush);
 
 /* The blocks that only the prefix has that ends at @node, and the partial ones after it; with @tree
- * everything that goes on from there, else no full block does, or it is kept. */
+ * everything that goes on from there, else the prefix is kept if a full block does. */
 void prefix_flush_chain(struct prefix_index *index, struct prefix_flush *flush,
 			uint32_t node, bool tree);
 
 /* Does @work of it. Return: whether it is done, and flush->result complete. */
 bool prefix_flush_step(struct prefix_flush *flush, uint32_t work);
 
-/* Nothing more is done. Idempotent. */
+/* Ends it, done or not. Idempotent. */
 void prefix_flush_end(struct prefix_flush *flush);
 
 /* Drops nodes whose bytes were wrong, and what hangs below them. @drop: all zero at first, ended

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside of the prefix index, for the prefix_*.c only: nodes in and out of the slab, the tree and
- * the two tables, by key and by first token. Runs on the loop thread. prefix.h says what must
- * hold.
+ * Internals of the prefix index, for the prefix_*.c only: nodes in and out of the slab, the tree
+ * and the two tables, by key and by first token. Loop thread. prefix_check.c says what must hold.
  *
  *   prefix_node.c <- prefix_record.c <- prefix_flush.c <- prefix.c <- prefix_pin.c
  *                                                      <- prefix_image.c
@@ -15,18 +14,15 @@
 /* Keys remembered; direct mapped. A burst of equal prompts then hashes each block once. */
 #define PREFIX_MEMO_KEYS 1024
 
-/**
- * struct prefix_memo - a key that was made lately, so that it need not be hashed again
- * @parent: key or root before it; with its tokens, compared whole, it fixes @key
- */
+/* A key made lately. @parent: key or root before it; with its tokens, compared whole, it fixes
+ * @key */
 struct prefix_memo {
 	struct prefix_key parent;
 	struct prefix_key key;
 	bool used;
 };
 
-/* Key of the block of @tokens after @parent, which may be @ret_key; computed, or from the
- * memo. Return: 0 or -ENOMEM. */
+/* Key of the block of @tokens after @parent, which may be @ret_key. Return: 0 or -ENOMEM. */
 int node_key_next(struct prefix_index *index, uint32_t space,
 		  const struct prefix_key *parent, const int32_t *tokens,
 		  struct prefix_key *ret_key);
@@ -52,16 +48,11 @@ uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key 
 uint32_t *node_heads(const struct prefix_index *index, const struct prefix_key *root,
 		     uint32_t parent, int32_t token);
 
-/* All nodes are free. */
 void node_free_all(struct prefix_index *index);
 
-/**
- * node_add() - a node for @block, of the chain's domain, below @parent, which is in use
- * @key: of the block; of a partial one, of the first @n_rows tokens of block @i, @parent's or
- *	the chain's root
- *
- * Return: 0 or PREFIX_FULL.
- */
+/* A node for @block, of the chain's domain, below @parent, which is in use. @key: of the block; of
+ * a partial one, of the first @n_rows tokens of block @i, @parent's or the chain's root. Return: 0
+ * or PREFIX_FULL. */
 int node_add(struct prefix_index *index, const struct prefix_chain *chain,
 	     const struct prefix_key *key, const int32_t *tokens, uint32_t i,
 	     uint32_t parent, uint32_t block, uint32_t n_rows);
@@ -86,11 +77,11 @@ void node_attach(struct prefix_index *index, uint32_t id, uint32_t block);
 /* The node stays and its block, which is unpinned and has no resident child, leaves the index. */
 void node_detach(struct prefix_index *index, uint32_t id);
 
-/* It is found no more, and prefix_drop_step() drops it; nobody holds it. */
+/* It is no longer found, and prefix_drop_step() drops it; nobody holds it. */
 void node_doom(struct prefix_index *index, uint32_t id);
 
-/* The same node is found below @parent and by another key from now on. That is the parent it
- * has, or nobody holds its block. */
+/* The node is found below @parent and by another key from now on. That is the parent it has, or
+ * nobody holds its block. */
 void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
 	       const struct prefix_key *root, const struct prefix_key *key);
 
@@ -98,13 +89,11 @@ void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
 void node_pin_chain(struct prefix_index *index, uint32_t id);
 void node_unpin_chain(struct prefix_index *index, uint32_t id);
 
-/* A pin of an administrator goes; prefix_flush.c drops what is pinned with it. */
+/* An administrator's pin goes. */
 void node_unpin(struct prefix_index *index, uint32_t id);
 
 /* Bits by which the eviction remembers a block. */
 uint64_t node_bits(const struct prefix_index *index, uint32_t id);
-
-/* prefix_record.c */
 
 /* The record of a resident node; @keep_sum: the bytes are as they were. */
 void node_record(struct prefix_index *index, uint32_t id, bool keep_sum);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A block is written only by the one sequence that took it, until it is full. The partial one
- * may be published before: its rows behind those that are published are still written, those are
- * not. A fork shares all full blocks by reference and copies the partial one (struct
- * kv_block_copy); the table needs nothing more for it than seq_append() of a referenced
- * id.
+ *   [ shared ][ shared ][ own, full ][ own, partial ]
+ *    0 ........ n_published           .............. n_blocks
+ *
+ * A block is written only by the one sequence that took it, until it is full. The partial one may
+ * be published before: its rows behind those that are published are still written, those are not. A
+ * fork shares all full blocks by reference and copies the partial one (struct kv_block_copy); the
+ * table needs nothing more for it than seq_append() of a referenced id.
  */
 #include "daemon/cache/seq.h"
 

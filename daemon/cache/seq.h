@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The block table of one sequence: where its positions live in the pool.
- *
- * Owns: one reference to each block it lists. Runs on the loop thread. Knows ids only: not
- * the tokens, nor who the sequence belongs to.
- *
- *   position p is row p % block_tokens of block ids[p / block_tokens]
- *   [ shared ][ shared ][ own, full ][ own, partial ]
- *    0 ........ n_published           .............. n_blocks
- *
- *   the first n_published blocks are in the prefix index (or were, until a flush), full,
- *   and so are never written again; n_published <= n_blocks <= cap_blocks
- */
+/* The block table of one sequence: where its positions live in the pool. Owns one reference to each
+ * block it lists. Loop thread. Knows ids only: not the tokens, nor who the sequence belongs to. */
 #ifndef KVD_CACHE_SEQ_H
 #define KVD_CACHE_SEQ_H
 
@@ -19,11 +8,10 @@
 
 #include <stdint.h>
 
-/**
- * struct seq_table - see above
- * @partial_published: number of the partial block of which others may copy rows, plus 1; 0:
- *	none was. While its rows are yet to be copied it speaks of the block they come from
- */
+/* @ids: [n_blocks of cap_blocks] position p is row p % block_tokens of block ids[p / block_tokens].
+ * @n_published: leading blocks that are in the prefix index, or were, until a flush: full, and
+ * never written again. @partial_published: number of the partial block of which others may copy
+ * rows, plus 1; 0: none. Until its rows are copied it speaks of the block they come from */
 struct seq_table {
 	uint32_t *ids;
 	uint32_t n_blocks;
@@ -47,12 +35,11 @@ void seq_append_published(struct seq_table *seq, uint32_t id);
 /* Gives back all blocks from number @n_blocks on, last first: children before parents. */
 void seq_truncate(struct seq_table *seq, struct block_pool *pool, uint32_t n_blocks);
 
-/* seq_truncate() to nothing. */
 void seq_release(struct seq_table *seq, struct block_pool *pool);
 
-/* Publishes every full block of @n_computed positions that is not yet, those that exist already
- * swapped for the published ones. Return: number of blocks that became published; the rest stays
- * private until it is released, after a flush or without memory. */
+/* Publishes every full block of @n_computed positions, those that exist already swapped for the
+ * published ones. Return: how many became published; the rest, after a flush or without memory,
+ * stays private. */
 uint32_t seq_publish(struct seq_table *seq, struct prefix_index *index,
 		     struct prefix_chain *chain, const int32_t *tokens,
 		     uint32_t n_computed);
