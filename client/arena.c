@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* First fit. As free extents are never adjacent, there are at most as many as allocations plus
+ * one: the list is allocated once, and neither giving nor taking can fail for want of memory. */
 #include "client/arena.h"
 
 #include <assert.h>

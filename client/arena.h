@@ -3,13 +3,8 @@
 #define KVD_CLIENT_ARENA_H
 
 /*
- * Which parts of a ring's arena are in use. Offsets only; the memory itself is
- * never touched, since the output arena is read-only here. First fit over a
- * sorted list of free extents that is allocated once, so that neither giving nor
- * taking can fail for want of memory. Belongs to the ring and its thread.
- *
- * Free extents are disjoint, never adjacent, sorted by offset; so there are at
- * most as many as allocations plus one.
+ * Which parts of a ring's arena are in use. Offsets only: the output arena is read-only here.
+ * Never short of memory after arena_init(). Belongs to the ring and its thread.
  */
 
 #include <stdbool.h>
@@ -22,10 +17,7 @@ struct arena_extent {
 	uint64_t len;
 };
 
-/**
- * struct arena - free parts of [0, size)
- * @extents: [n_max]
- */
+/* Free parts of [0, size): n of n_max extents, disjoint, never adjacent, sorted by offset. */
 struct arena {
 	uint64_t size;
 	struct arena_extent *extents;
@@ -33,14 +25,14 @@ struct arena {
 	uint32_t n_max;
 };
 
-/* @n_allocs: allocations at once, at most. Return: 0, -ENOMEM. */
+/* @n_allocs: at a time, at most. Return: 0, -ENOMEM. */
 int arena_init(struct arena *a, uint64_t size, uint32_t n_allocs);
 void arena_deinit(struct arena *a);
 
-/* Return: true and a multiple of ARENA_ALIGN; false: no extent is that long. */
+/* Return: true, with a multiple of ARENA_ALIGN; false: no extent is that long. */
 bool arena_alloc(struct arena *a, uint64_t len, uint64_t *ret_off);
 
-/* Give back what arena_alloc() gave for the same @len. */
+/* What arena_alloc() returned for the same @len. */
 void arena_free(struct arena *a, uint64_t off, uint64_t len);
 
 #endif

@@ -3,43 +3,23 @@
 #define KVD_CLIENT_INTERNAL_H
 
 /*
- * What lies behind the handles of <kvclient.h>.
+ * What is behind the handles of <kvclient.h>. What happens when the daemon dies is in recover.c.
  *
- * Locks: client.ctl_lock serialises the socket (one request and its reply at a
- * time) and guards what changes when the daemon does: the state, what WELCOME said,
- * the list of rings, their memory and descriptors. It is held while a living daemon is
- * waited for; so who looks for completions only tries to take it, and who only reads
- * what WELCOME said takes client.info_lock, which is held for moments.
- * client.pool_lock guards the hidden rings of the blocking calls. ctl_lock may be taken
- * inside of no other lock, and only info_lock inside of it. A ring has no lock; it
- * belongs to one thread, which also opens it again after a restart.
+ * Locks: client.ctl_lock serialises the socket (one request and its reply at a time) and guards
+ * the state, what WELCOME said, the list of rings, their memory and descriptors. It may be held
+ * for as long as the daemon takes to answer: threads that look for completions only try it, and
+ * readers of what WELCOME said take client.info_lock. client.pool_lock guards the hidden rings of
+ * the blocking calls. ctl_lock is taken inside no other lock, and only info_lock inside it. A
+ * ring has no lock; it belongs to one thread, which also opens it again after a restart.
  *
  * Files call downwards only (lint):
- *
- *   call, event, client        blocking calls; event loops; connecting and closing
- *   complete                   completions: taking, waiting
- *   submit                     entries into the shared ring
- *   resend     | ring          requests after a restart; a ring's life
- *              | control       a request on the socket and its reply
- *   recover                    the connection, lost and made again
- *   reopen                     rings opened again
+ *   call, event, client
+ *   complete
+ *   submit
+ *   resend | ring, control
+ *   recover
+ *   reopen
  *   request, opts, link, arena, error
- *
- * What happens when the daemon dies, in this order:
- *
- *   lost          who notices             what is done, by whom                 until
- *   the daemon    a ring's pipe hangs up  recover.c: client_attend(), by any    state OK,
- *                 (ring_hup), the socket  thread that looks for completions,    epoch + 1;
- *                 ends, or a notice       or client_recover() in a call that    or DEAD
- *                                         waits: connect, HELLO, WELCOME
- *   a ring        ring_stale(): its       reopen.c: reopen_step(), by the       r->ring is
- *                 epoch is an old one     ring's thread once its CQ is empty:   new; or
- *                                         RING_OPEN; the answer is put down by  r->fault
- *                                         the reader of the socket
- *   a request     in flight on a ring     resend.c: ring_reopen() judges it:    its final
- *                 that is new             ended here, held back, or submitted   CQE
- *                                         again (ring_pump); ring_progress()
- *                                         cuts what was given out before
  */
 
 #include <pthread.h>
@@ -53,52 +33,36 @@
 #include "ipc/base.h"
 #include "ipc/ring.h"
 
-/*
- * Where a connection stands. Written under ctl_lock, read by anybody.
- *
- *   OK ---- NOTICE ----> HELLO ---- WELCOME ----> OK, epoch + 1
- *    |                   ^  |
- *    +-- a ring's pipe --|--+--> SILENT: the daemon is dead; a notice, or the end of
- *    |   has hung up     |  |            the connection will come
- *    +-- no ring in -----|--+--> SILENT, slow: any answer leads back to OK
- *    |   time            |  |
- *    +-- end of socket --+--+--> GONE: connect again, then HELLO
- *
- * From each of them but OK to DEAD when its time is over, or by a refusal.
- */
+/* Where a connection stands. Written under ctl_lock, read by any thread; DEAD is for good. */
 enum client_state {
 	CLIENT_OK,
 	CLIENT_SILENT,
 	CLIENT_HELLO,
 	CLIENT_GONE,
-	CLIENT_DEAD, /* for good */
+	CLIENT_DEAD,
 };
 
 /**
  * struct kvc_client - one connection
- * @sock:       keeps its number for ever; another connection is put behind it
- * @guard:      a page that fork() gives to the child as zeros: 1 in the process
- *              that connected
- * @state:      enum client_state
- * @epoch:      counts the handshakes that succeeded; rings belong to one of them
- * @reconnect:  a lost connection is made again
- * @reconnect_ns: for that long; negative: for ever
- * @lost_ns:    when the state was OK last
- * @retry_ns:   GONE: when to connect next
- * @pause_ns:   how long a request is held back first that was lost too often
- * @hello_tag:  HELLO: what WELCOME will repeat
- * @hello_ns:   HELLO: when it was said
- * @slow:       SILENT only because RING_OPEN was not answered in time
+ * @sock: keeps its number for ever; a new connection is put behind it
+ * @guard: 1 in the process that connected, 0 in children: fork() zeroes the page
+ * @state: enum client_state
+ * @epoch: counts the handshakes that succeeded; a ring belongs to one of them
+ * @reconnect_ns: how long to try with @reconnect; negative: for ever
+ * @lost_ns: when the state was last OK
+ * @retry_ns: GONE: when to connect next
+ * @pause_ns: how long a request that was lost too often is held back at first
+ * @hello_tag, @hello_ns: HELLO: what WELCOME will repeat, and when it was sent
+ * @slow: SILENT only because RING_OPEN was not answered in time
  * @notice_tag: of the newest notice that is not answered; 0: none
- * @timer_fd:   for event loops: when to look again though no descriptor tells; -1
- *              until one is asked for
- * @missed:     some ring's is set
- * @info_lock:  guards server and model, besides ctl_lock
- * @buf:        [KVD_MSG_MAX] for replies, under ctl_lock
- * @rings:      every open ring, also hidden ones, under ctl_lock
- * @idle:       hidden rings that no call uses, linked by next_idle, under pool_lock
- * @dropped:    hidden rings that could not be closed in time, linked likewise
- * @n_hidden:   hidden rings open, in whatever state
+ * @timer_fd: for event loops, -1 before: when to look with no descriptor ready
+ * @missed: some ring's is set
+ * @info_lock: guards server and model, besides ctl_lock
+ * @buf: [KVD_MSG_MAX] for replies, under ctl_lock
+ * @rings: open ones, hidden ones included, under ctl_lock
+ * @idle, @dropped: hidden rings, linked by next_idle under pool_lock: that no call uses; that
+ *	could not be closed in time
+ * @n_hidden: hidden rings open, in any state
  */
 struct kvc_client {
 	int sock;
@@ -138,10 +102,9 @@ struct kvc_client {
 
 /**
  * struct kvc_sqe - a request being prepared
- * @opts:       GENERATE and FORK
+ * @opts: GENERATE and FORK
  * @score_opts: SCORE with alternatives; it has its own flags and outputs
- * @out, @out2: where the output goes: SCORE: ids and logprobs; else @out only
- * @cap:        elements there
+ * @out, @out2: [cap] output: SCORE: ids and logprobs; else @out only
  */
 struct kvc_sqe {
 	uint64_t user_data;
@@ -156,7 +119,7 @@ struct kvc_sqe {
 	uint64_t target;
 };
 
-/* How much of an answer was given out, and a hash of it; pieces may be cut anywhere. */
+/* How much of an answer was given out, and a hash that does not depend on where it was cut. */
 struct progress {
 	uint64_t token_hash;
 	uint64_t byte_hash;
@@ -166,23 +129,21 @@ struct progress {
 
 /**
  * struct kvc_request - one in flight
- * @wire:   as it was submitted, to be submitted again; user_data is @serial << 32 | index,
- *          so that a stray CQE is noticed
- * @score:  SCORE: what is asked for
+ * @wire: as it was submitted, for resending; user_data is @serial << 32 | index, so that a stray
+ *	CQE is noticed
  * @deadline_ns: of GENERATE and FORK with timeout_ms, else 0
- * @given:  of the answer, to the caller
- * @again:  of the answer that comes after a restart; what @given has is skipped
- * @res, @detail: of a request that this side ended, which @ended tells, or will end
- * @n_lost: restarts and refusals since a CQE was given out, weighted; @n_lives, @n_refused:
- *          their numbers
+ * @given: of the answer, to the caller
+ * @again: of the answer after a restart; what @given has is skipped
+ * @res, @detail: of a request that this side has @ended, or will end
+ * @n_lost: restarts (@n_lives) and refusals (@n_refused) since a CQE was given out, weighted
  * @n_seqs: GENERATE and FORK: sequences of it that have not ended
- * @next:   in the free list or the list of ended ones; index + 1, 0 ends it
- * @shown:  CQEs with MORE were given out
+ * @next: in the free list or the list of ended ones; index + 1, 0 ends it
+ * @shown: CQEs with MORE were given out
  * @replay: @again has not caught up with @given
- * @unsent: to be submitted to the new daemon when there is room
- * @held:   held back until hold_ns; then unsent
+ * @unsent: to be submitted when there is room
+ * @held: until hold_ns; then unsent
  * @resent: to another daemon than the first
- * @doomed: its answer is another one now: swallow it, then end with @res
+ * @doomed: the answer has changed: swallow it, then end with @res
  */
 struct kvc_request {
 	uint64_t user_data;
@@ -220,12 +181,12 @@ struct kvc_request {
 	struct kvc_score_opts score;
 };
 
-/* user_data on the wire that no request has: of this side's own CANCEL; and the name of
- * a kept request that a restart has lost. */
+/* user_data on the wire that no request has: of this side's CANCEL; of a kept request that a
+ * restart has lost. */
 #define WIRE_NOBODY UINT64_MAX
 #define WIRE_LOST   (UINT64_MAX - 1)
 
-/* A request that ended and that the daemon keeps for FORK: what it is called there. */
+/* A request that ended and that the daemon keeps for FORK. */
 struct kept {
 	uint64_t user_data;
 	uint64_t wire;
@@ -233,10 +194,10 @@ struct kept {
 
 /**
  * struct reopen - a RING_OPEN that nobody waits for, under ctl_lock
- * @tag:     of the request; 0: none is under way
- * @epoch:   of the client when it was said
- * @look_ns: when to give it up, or to try it again where @tag is 0; 0: never
- * @status:  1: @opened and @fds are the answer; negative: it was refused; 0: none yet
+ * @tag: of the request; 0: none is pending
+ * @epoch: of the client when it was sent
+ * @look_ns: when to give up, or with @tag 0 to try again; 0: never
+ * @status: 1: @opened and @fds are the answer; negative: refused; 0: none yet
  */
 struct reopen {
 	uint32_t tag;
@@ -249,32 +210,29 @@ struct reopen {
 
 /**
  * struct kvc_ring - one ring
- * @epoch:      of the client when it was opened
- * @opened_ns:  when it was opened again last
- * @reopen:     while it is stale
- * @fingerprint, @n_vocab: of the model then
- * @sqes:       [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
- * @reqs:       [n_reqs]
- * @free_req:   free list
- * @n_cancels:  CANCELs of this side's own whose CQE has not come
- * @n_unsent:   requests that wait to be submitted again, from @unsent_at on
- * @n_held:     requests that are held back; the first of them until @hold_ns, 0: look
- * @hold_fd:    in @epoll_fd, a timer for that, or -1
- * @kept, @n_kept: the last KVD_MAX_KEPT that were kept, round and round
+ * @sqes: [ring.sq_entries] prepared entries, from sqe_head to sqe_tail
+ * @reqs: [n_reqs], with a free list from @free_req
  * @ended_head, @ended_tail: requests that this side ended, to be given out
- * @cqe:        given out and not yet seen, while @has_cqe
- * @ready:      [ring.cq_entries] made by the first batch: CQEs given out together and not
- *              yet seen, @n_ready of them from @ready_at on, before @cqe
- * @fault:      why the ring is of no use any more, or 0: KVD_E_PROTO when the daemon's
- *              words made no sense
- * @hup:        its pipe has hung up: the daemon that made it is dead
- * @epoll_fd:   kvc_ring_event_fd(), -1 before; holds the doorbell, the socket, the
- *              client's timer and @wake_fd, an eventfd for what this side has to tell.
- *              Set once, by the ring's thread; others load them whole
- * @unwatched:  @epoll_fd has not got the client's descriptors yet
- * @missed:     it found ctl_lock taken, and has to be woken when that is free
- * @spin_now:   nanoseconds to poll before sleeping; learned
- * @looked_ns:  when a peek last looked at the socket
+ * @n_cancels: CANCELs of this side whose CQE has not come
+ * @n_unsent: requests to be submitted again, from @unsent_at on
+ * @n_held: requests held back; the first until @hold_ns, 0: look; @hold_fd is a timer for that
+ *	in @epoll_fd, or -1
+ * @kept, @n_kept: a ring of the last KVD_MAX_KEPT
+ * @hup: its pipe has hung up: the daemon that made it is dead
+ * @fault: 0, or why the ring cannot be used any more
+ * @cqe: given out and not yet seen, while @has_cqe
+ * @ready: [ring.cq_entries] from the first batch on: CQEs given out together and not yet seen,
+ *	@n_ready of them from @ready_at on, before @cqe
+ * @missed: it found ctl_lock taken, and is to be woken when that is free
+ * @spin_now: nanoseconds to poll before sleeping; learned
+ * @looked_ns: when a peek last looked at the socket
+ * @epoch, @n_vocab, @fingerprint: of the client and the model when it was opened
+ * @opened_ns: when it was last opened again
+ * @reopen: while it is stale
+ * @epoll_fd: kvc_ring_event_fd(), -1 before: the doorbell, the socket, the client's timer and
+ *	@wake_fd, an eventfd for this side's events. Set once, by the ring's thread; other
+ *	threads load them whole
+ * @unwatched: @epoll_fd lacks the client's descriptors
  */
 struct kvc_ring {
 	struct kvc_client *client;
@@ -322,14 +280,13 @@ struct kvc_ring {
 	struct kvc_ring *next_idle;
 };
 
-/* error.c: note what went wrong for kvc_errmsg(), and return @rc. */
+/* error.c: text for kvc_errmsg(). Return: @rc. */
 int kvc_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same with the code's own text, and the number that explains it if any. */
+/* The same with the code's own text, and its number if any. */
 int kvc_fail_status(int rc, uint64_t detail);
-/* The same with all that a request's final CQE says. */
 int kvc_fail_usage(int rc, const struct kvd_cqe_usage *usage);
 
-/* link.c and below: what all others stand on. */
+/* link.c */
 static inline bool client_forked(const struct kvc_client *c)
 {
 	return *(const volatile uint32_t *)c->guard != 1;
@@ -345,14 +302,14 @@ static inline uint32_t client_epoch(const struct kvc_client *c)
 	return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
-/* Has the daemon of this ring gone? Nothing more comes from it then. */
+/* Has the daemon of this ring gone? */
 static inline bool ring_stale(const struct kvc_ring *r)
 {
 	return r->hup || client_state(r->client) != CLIENT_OK ||
 	       client_epoch(r->client) != r->epoch;
 }
 
-/* Deadlines are of the monotonic clock; 0: never. */
+/* Deadlines are monotonic; 0: never. */
 static inline uint64_t deadline_after(int64_t timeout_ns)
 {
 	return timeout_ns < 0 ? 0 : clock_ns() + (uint64_t)timeout_ns;
@@ -363,114 +320,93 @@ static inline uint64_t deadline_sooner(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/* ctl_lock. */
+/* ctl_lock. client_lock_until(): 0, -ETIME. */
 void client_lock(struct kvc_client *c);
-/* The same until @deadline_ns. Return: 0, -ETIME. */
 int client_lock_until(struct kvc_client *c, uint64_t deadline_ns);
 /* Also wakes the event loops of rings that missed it. */
 void client_unlock(struct kvc_client *c);
-/* Never waits. If it is taken and @r is stale, its event loop will be woken. */
+/* Never waits. If the lock is taken and @r is stale, its event loop will be woken. */
 bool client_trylock(struct kvc_ring *r);
-/* Let the event loop of @r look at it, if one watches it. Any thread. */
+/* Wake the event loop of @r, if it has one. Any thread. */
 void ring_wake(struct kvc_ring *r);
 
-/* 0, or -EOWNERDEAD, -ECONNRESET with the text set. */
+/* Return: 0, or with the text set -EOWNERDEAD, -ECONNRESET. */
 int client_check(struct kvc_client *c);
-/* Connect to @path. @wait: also while the daemon's backlog is full, until @deadline_ns.
- * Return: 0, -errno with the text set. */
+/* @wait: while the daemon's backlog is full, until @deadline_ns. Return: 0, -errno with the text
+ * set. */
 int client_open_socket(struct kvc_client *c, bool wait, uint64_t deadline_ns,
 		       int *ret_sock);
-/* HELLO as this client says it. */
 void client_hello_init(const struct kvc_client *c, struct kvd_msg_hello *hello);
-/* Take over what WELCOME says. Under ctl_lock. Return: 0, KVD_E_VERSION. */
+/* Under ctl_lock. Return: 0, KVD_E_VERSION. */
 int client_welcome(struct kvc_client *c, const struct kvd_msg_welcome *welcome);
-/* Bytes of the largest arenas that the daemon grants, in whole pages. */
+/* The largest arenas that the daemon grants, in bytes of whole pages. */
 void client_max_arenas(const struct kvc_client *c, uint64_t *ret_in, uint64_t *ret_out);
-/* Under ctl_lock: to which handshake, and which model, it belongs from now on. */
+/* To the handshake and the model that are current. Under ctl_lock. */
 void ring_bind(struct kvc_ring *r);
 
-/* request.c: it has ended; free what it held. */
+/* request.c */
 void request_release(struct kvc_ring *r, struct kvc_request *q);
-/* End it from this side with @res; a CQE will be given out. */
+/* From this side: a CQE with @res will be given out. */
 void request_end(struct kvc_ring *r, struct kvc_request *q, int res);
 
-/*
- * reopen.c: open a stale ring at the daemon that is there now. All under ctl_lock; nothing
- * waits.
- */
+/* reopen.c: open a stale ring at the daemon that is there now. Under ctl_lock; nothing waits. */
 
-/*
- * The next step, by the ring's own thread: ask, or take the answer, which replaces r->ring.
- * Return: 0: it is open; -EAGAIN: not yet; else why it is of no use any more.
- */
+/* The next step, by the ring's own thread: ask, or take the answer, which replaces r->ring.
+ * Return: 0: it is open; -EAGAIN: not yet; else why it cannot be used any more. */
 int reopen_step(struct kvc_ring *r, bool *ret_same_model);
-/* A packet that no call waits for. Return: true if its descriptors are taken. */
+/* A packet that no call waits for. Return: whether its descriptors are taken. */
 bool reopen_answered(struct kvc_client *c, const void *packet, size_t len, const int *fds,
 		     size_t n_fds);
-/* The packet in c->buf came without its descriptors, for which this process has no room; it
- * began as zeros. Return: true if it was for a ring, and does not answer @own_tag. */
+/* The packet in c->buf, zeroed before, came without its descriptors, for which this process has
+ * no room. Return: whether it was for a ring, and does not answer @own_tag. */
 bool reopen_cut(struct kvc_client *c, uint32_t own_tag);
-/* The daemon has shown that it lives: what it was asked for has its time again. */
+/* The daemon lives: pending requests get their full time again. */
 void reopen_go_on(struct kvc_client *c);
-/* Tell the daemon that nobody wants a ring, and wait for nothing. */
+/* RING_CLOSE, without waiting. */
 void reopen_send_close(struct kvc_client *c, uint32_t ring_id);
-/* When reopen_look() has something to do; 0: never. */
+/* When to call reopen_look(); 0: never. */
 uint64_t reopen_next_look(const struct kvc_client *c);
-/* Return: true if an answer has not come in time. */
+/* Return: whether an answer is overdue. */
 bool reopen_look(struct kvc_client *c);
-/* @tell: the daemon, if it has opened a ring that is not wanted any more. */
+/* @tell: close a ring that the daemon may have opened. */
 void reopen_forget(struct kvc_ring *r, bool tell);
 
-/*
- * recover.c: a connection that is lost and made again. All under ctl_lock but for what
- * takes it.
- */
+/* recover.c: a connection that is lost and made again. Under ctl_lock, or takes it. */
 
-/* The connection is lost. @state: SILENT or GONE. */
+/* @state: SILENT or GONE. */
 void client_lost(struct kvc_client *c, enum client_state state);
-/* A notice came. */
 void client_noticed(struct kvc_client *c, const struct kvd_msg_notice *notice);
-/* What came on the socket shows that the daemon lives, and may be for a ring: as
- * reopen_answered() and reopen_cut(). */
+/* As reopen_answered() and reopen_cut(), for anything that shows that the daemon lives. */
 bool client_took(struct kvc_client *c, const void *packet, size_t len, const int *fds,
 		 size_t n_fds);
 bool client_took_cut(struct kvc_client *c, uint32_t own_tag);
-/* After a change of what client_attend() is to be called for though no descriptor tells. */
+/* After a change of when client_attend() is due. */
 void client_set_timer(struct kvc_client *c);
-/* Put this client's descriptors into the epoll of @r. Return: 0, -errno. */
+/* Put the client's descriptors into the epoll of @r. Return: 0, -errno. */
 int client_watch(struct kvc_client *c, struct kvc_ring *r);
 
-/**
- * client_attend() - see what the socket says, and do the next step if it is lost
- * @r: who looks; if it has hung up, its daemon is dead
- *
- * Takes ctl_lock if it is free; never waits. Return: false if it was not.
- */
+/* Read the socket, and do the next step if it is lost; a hang-up of @r shows that its daemon is
+ * dead. Takes ctl_lock if it is free, never waits. Return: false if it was not free. */
 bool client_attend(struct kvc_ring *r);
-
 /* Wait until the state is OK. Takes ctl_lock. Return: 0, -ETIME, -ECONNRESET. */
 int client_recover(struct kvc_client *c, uint64_t deadline_ns);
 
 /**
  * ctl_call() - control.c: one request and its reply
- * @msg:   [len], starts with a header, whose len, type and tag are filled in
+ * @msg: [len], starts with a header, whose len, type and tag are filled in
  * @reply: expected type; an ERROR fails with its status and text
- * @min:   least length of the reply
- * @ret:   [size] the reply
+ * @min: least length of the reply
+ * @ret: [size] the reply
  *
- * Takes ctl_lock. Waits for a daemon that is away; says it again if that one died before
- * its answer and the request changes nothing. Return: 0, -ETIME, -ECONNRESET,
- * KVD_E_RESTARTED, the daemon's status.
+ * Takes ctl_lock. Waits for a daemon that is away, and repeats a request that changes nothing if
+ * the daemon dies. Return: 0, -ETIME, -ECONNRESET, KVD_E_RESTARTED, the daemon's status.
  */
 int ctl_call(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
 	     size_t min, void *ret, size_t size);
 
-/*
- * The same up to the reply, which is in c->buf. Return: its length, with ctl_lock held,
- * which ctl_end() gives back; or the failure, without it.
- * @deadline_ns: of the caller, for all of it; each answer has timeout_ns besides
- * @fds: [KVD_RING_N_FDS] descriptors that must come, or NULL for none
- */
+/* The same up to the reply, which is in c->buf. @deadline_ns: of the caller, for all of it; each
+ * answer has timeout_ns besides. @fds: [KVD_RING_N_FDS] descriptors that must come, or NULL.
+ * Return: its length, with ctl_lock held until ctl_end(); or the failure, without it. */
 int ctl_begin(struct kvc_client *c, void *msg, size_t len, uint16_t type, uint16_t reply,
 	      uint64_t deadline_ns, int *fds);
 void ctl_end(struct kvc_client *c);
@@ -483,37 +419,32 @@ int ctl_call_locked(struct kvc_client *c, void *msg, size_t len, uint16_t type,
 int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	      uint32_t cq_entries, uint64_t in_bytes, uint64_t out_bytes,
 	      uint64_t deadline_ns);
-/* Return: 0: it is gone; -ETIME: ctl_lock was not to be had, it is as before. */
+/* Return: 0: it is gone; -ETIME: ctl_lock was taken, the ring is unchanged. */
 int ring_close(struct kvc_ring *r, uint64_t deadline_ns);
-/* In a child after fork(), or with the connection gone: tell nobody. */
+/* Without the daemon: in a child after fork(), or with the connection gone. */
 void ring_free(struct kvc_ring *r, bool forked);
 
-/*
- * resend.c: open a stale ring again and submit what is in flight; its CQ must be empty.
- * Never waits. Return: 0; -EAGAIN: not yet; else why the ring is of no use any more.
- */
+/* resend.c: open a stale ring again and submit what is in flight; its CQ must be empty. Never
+ * waits. Return: 0; -EAGAIN: not yet; else why the ring cannot be used any more. */
 int ring_reopen(struct kvc_ring *r);
-/* Submit what waits for it, as far as there is room and it is not held back. */
+/* Submit unsent requests as far as there is room. */
 void ring_pump(struct kvc_ring *r);
-/* @q's final CQE, r->cqe, says that a limit refused it. Return: true if it will be submitted
- * once more, because what had run before the restart may run after it. */
+/* @q's final CQE, r->cqe, is a limit's refusal. Return: whether it will be submitted again. */
 bool ring_refused(struct kvc_ring *r, struct kvc_request *q);
-/* The event loop has seen that something held back may be let go. */
+/* After hold_fd has expired. */
 void ring_clear_alarm(struct kvc_ring *r);
-/* A CQE of @q with MORE, r->cqe: note it, and take out of it what the caller has already.
- * Return: false if nothing of it remains. */
+/* Note r->cqe, one of @q with MORE, and cut from it what the caller has already. Return: false if
+ * nothing remains. */
 bool ring_progress(struct kvc_ring *r, struct kvc_request *q);
 
-/* submit.c: bytes that a prepared entry takes in the input arena; 0: too many. */
+/* submit.c: what a prepared entry takes in the input arena, 0: too much; and at most in the output
+ * arena. */
 uint64_t input_bytes(const struct kvc_sqe *sqe);
-/* Bytes that its output takes at most in the output arena. */
 uint64_t output_bytes(const struct kvc_sqe *sqe);
 
 /* complete.c: the daemon that made the ring is dead. */
 void ring_hup(struct kvc_ring *r);
-/* Are @n CQEs there to be given out? */
 bool ring_has_ready(const struct kvc_ring *r, unsigned n);
-/* kvc_ring_wait_cqe() until @deadline_ns. */
 int ring_wait_until(struct kvc_ring *r, const struct kvd_cqe **ret_cqe,
 		    uint64_t deadline_ns);
 

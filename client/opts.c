@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+/* What only the daemon can judge (ids of the vocabulary, lengths in tokens, UTF-8 of prompts) is
+ * left to it. */
 #include "client/opts.h"
 
 #include <errno.h>

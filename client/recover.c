@@ -7,6 +7,34 @@
  * new daemon that found the connection kept says so by a notice, or the connection ends
  * and another is made. Both ways lead to HELLO and WELCOME, and from there each ring's
  * thread goes on by itself (resend.c).
+ *
+ * States, enum client_state:
+ *
+ *   OK ---- NOTICE ----> HELLO ---- WELCOME ----> OK, epoch + 1
+ *    |                   ^  |
+ *    +-- a ring's pipe --|--+--> SILENT: the daemon is dead; a notice, or the end of
+ *    |   has hung up     |  |            the connection will come
+ *    +-- no ring in -----|--+--> SILENT, slow: any answer leads back to OK
+ *    |   time            |  |
+ *    +-- end of socket --+--+--> GONE: connect again, then HELLO
+ *
+ * From each of them but OK to DEAD when its time is over, or by a refusal.
+ *
+ * What happens when the daemon dies, in this order:
+ *
+ *   lost          who notices             what is done, by whom                 until
+ *   the daemon    a ring's pipe hangs up  recover.c: client_attend(), by any    state OK,
+ *                 (ring_hup), the socket  thread that looks for completions,    epoch + 1;
+ *                 ends, or a notice       or client_recover() in a call that    or DEAD
+ *                                         waits: connect, HELLO, WELCOME
+ *   a ring        ring_stale(): its       reopen.c: reopen_step(), by the       r->ring is
+ *                 epoch is an old one     ring's thread once its CQ is empty:   new; or
+ *                                         RING_OPEN; the answer is put down by  r->fault
+ *                                         the reader of the socket
+ *   a request     in flight on a ring     resend.c: ring_reopen() judges it:    its final
+ *                 that is new             ended here, held back, or submitted   CQE
+ *                                         again (ring_pump); ring_progress()
+ *                                         cuts what was given out before
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -377,6 +377,7 @@ static bool is_cancelled(const struct kvc_ring *r, const struct kvc_request *q)
 	return false;
 }
 
+/* What had run before the restart may run after it. */
 bool ring_refused(struct kvc_ring *r, struct kvc_request *q)
 {
 	bool begun = q->replay ? q->again.n_tokens || q->again.n_bytes : q->shown;

@@ -2,12 +2,8 @@
 #ifndef KVD_CLIENT_KVCTL_CHOICES_H
 #define KVD_CLIENT_KVCTL_CHOICES_H
 
-/*
- * Several answers to one prompt (generate -n), which come mixed on one ring: they are put
- * apart, and each is printed under a line of its own once it and those before it are
- * whole. Also the keys that an answer has in JSON, alone or as one of several. Uses the
- * installed headers only; the connection is the caller's.
- */
+/* Several answers to one prompt (generate -n), which come mixed on one ring, and the keys that
+ * an answer has in JSON. Uses the installed headers only; the connection is the caller's. */
 #include <kvclient.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +11,6 @@
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
 
-/* One answer; what @result holds belongs to struct choices. */
 struct choice {
 	struct kvc_result result;
 	size_t text_cap;
@@ -31,14 +26,9 @@ struct choices {
 	bool logprobs;
 };
 
-/**
- * choices_run() - ask for @opts->n answers and gather them
- * @show: print each to stdout as it becomes whole
- *
- * Return: 0, also when answers ended with errors of their own (choices_error()), or the
- * library's error, or that of a request that was refused as a whole. choices_deinit() is
- * safe after failure.
- */
+/* @show: print each to stdout once it and those before it are whole. Return: 0, also when answers
+ * ended with errors of their own (choices_error()); or the error of the library, or of a request
+ * refused as a whole. choices_deinit() is safe after failure. */
 int choices_run(struct choices *choices, struct kvc_client *client,
 		const struct kvc_input *input, const struct kvc_gen_opts *opts,
 		bool show);
@@ -50,10 +40,10 @@ int choices_error(const struct choices *choices);
 /* One document: an object with the array "choices". */
 void choices_print_json(const struct choices *choices, FILE *f);
 
-/* Why a sequence ended, enum kvd_finish, as JSON names it. */
+/* enum kvd_finish as JSON names it. */
 const char *choices_finish_name(uint32_t reason);
 
-/* The keys of one answer, into the object that is open. */
+/* Into the open object. */
 void choice_print_keys(struct json *json, const struct kvc_result *result);
 
 #endif

@@ -3,14 +3,9 @@
 #define KVD_CLIENT_KVCTL_JSON_H
 
 /*
- * Writer of one JSON document to a stdio stream.
- *
- * Owns the commas, the nesting and the escapes. Whatever bytes it is given, the output is
- * valid JSON in UTF-8: each byte that is part of no valid sequence becomes U+FFFD, and a
- * number that JSON cannot say (infinity, not-a-number) becomes null. It reads nothing and
- * allocates nothing. Errors of the stream are left to ferror() at the end.
- *
- * A key is NULL inside an array and for the document itself.
+ * Writer of one JSON document to a stdio stream. The output is valid JSON in UTF-8 for any input:
+ * bytes outside a valid sequence become U+FFFD, infinity and NaN become null. Allocates nothing.
+ * Errors of the stream are left to ferror(). A key is NULL inside an array and for the document.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +22,7 @@ struct json {
 
 void json_init(struct json *json, FILE *f);
 
-/* Ends the document with a newline; every object and array must be closed. */
+/* Adds a newline; every object and array must be closed. */
 void json_end(struct json *json);
 
 void json_open_object(struct json *json, const char *key);
@@ -40,7 +35,7 @@ void json_str_n(struct json *json, const char *key, const char *str, size_t len)
 void json_str(struct json *json, const char *key, const char *str);
 void json_u64(struct json *json, const char *key, uint64_t value);
 void json_i64(struct json *json, const char *key, int64_t value);
-/* @digits significant digits. */
+/* @digits: significant ones. */
 void json_f64(struct json *json, const char *key, double value, int digits);
 void json_bool(struct json *json, const char *key, bool value);
 

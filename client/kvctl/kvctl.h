@@ -3,10 +3,9 @@
 #define KVD_CLIENT_KVCTL_KVCTL_H
 
 /*
- * What the verbs of kvctl share: options that all of them take, connecting, saying what
- * went wrong and with which exit code, numbers and text from the command line. A command
- * line program: mistakes in usage end the process here. Data goes to stdout, messages to
- * stderr. Uses nothing of kvd but the installed headers.
+ * What the verbs of kvctl share: common options, connecting, messages and exit codes, numbers
+ * and text from the command line. Usage errors end the process here. Data goes to stdout,
+ * messages to stderr. Uses nothing of kvd but the installed headers.
  */
 #include <getopt.h>
 #include <kvclient.h>
@@ -18,24 +17,31 @@
 
 struct kvctl;
 
-/* A row of the verb table in main.c. */
+/* A row of the verb table in main.c. @args: after the name in usage lines; @summary: for the
+ * list of verbs; @help: options and examples. */
 struct verb {
 	const char *name;
 	int (*run)(struct kvctl *ctl, int argc, char **argv);
-	const char *args;    /* after the name, in usage lines */
-	const char *summary; /* for the list of verbs */
-	const char *help;    /* options and examples, for --help */
+	const char *args;
+	const char *summary;
+	const char *help;
 };
 
+/**
+ * struct kvctl - one run
+ * @socket_path: NULL: the library's default
+ * @shorts: short options of the verb alone, as for getopt()
+ * @timeout_s: for the whole command; 0: none
+ */
 struct kvctl {
 	const struct verb *verb;
-	const char *socket_path; /* NULL: the library's default */
-	const char *shorts;      /* short options of the verb alone, as for getopt() */
-	double timeout_s;        /* 0: none for the whole command */
+	const char *socket_path;
+	const char *shorts;
+	double timeout_s;
 	bool json;
 };
 
-/* Ends the option array of a verb: those that every verb takes. */
+/* Ends the option array of each verb. */
 #define KVCTL_COMMON_OPTIONS                                                             \
 	{"socket", required_argument, NULL, 's'},                                        \
 		{"timeout", required_argument, NULL, 't'},                               \
@@ -45,14 +51,12 @@ struct kvctl {
 		NULL, 0, NULL, 0                                                         \
 	}
 
-/*
- * getopt_long() that handles the common options itself and ends the process with
- * EXIT_USAGE for unknown ones. Return: an option of the verb, or -1 after the last.
- */
+/* getopt_long() that handles the common options itself and ends the process with EXIT_USAGE for
+ * unknown ones. Return: an option of the verb, or -1 after the last. */
 int kvctl_next_option(struct kvctl *ctl, int argc, char **argv,
 		      const struct option *options);
 
-/* What is left after the options: exactly one argument (@name in the complaint). */
+/* After the options: exactly one argument, @name in messages; none. */
 const char *kvctl_one_argument(int argc, char **argv, const char *name);
 void kvctl_no_arguments(int argc, char **argv);
 
@@ -60,33 +64,30 @@ void kvctl_no_arguments(int argc, char **argv);
 void kvctl_usage_error(const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 1, 2)));
 
-/* Numbers in options; anything else than a number in range is a usage error. */
+/* Anything but a number in range is a usage error. */
 uint64_t kvctl_parse_u64(const char *what, const char *text, uint64_t min, uint64_t max);
 double kvctl_parse_f64(const char *what, const char *text, double min, double max);
 
-/*
- * The text of an argument, or all of stdin for "-". Terminated by a 0 that does not
- * count. To be freed. Return: NULL after saying why not.
- */
+/* The text of an argument, or all of stdin for "-"; a file. To be freed, with a 0 behind it that
+ * does not count. Return: NULL after a message. */
 char *kvctl_read_text(const char *argument, size_t *ret_len);
 char *kvctl_read_file(const char *path, size_t *ret_len);
 
-/* The socket where none was named: NULL for the library's choice. */
 const char *kvctl_default_socket(void);
 
-/* Connects. Return: 0, or the exit code after saying why not. */
+/* Return: 0, or the exit code after a message. */
 int kvctl_connect(const struct kvctl *ctl, struct kvc_client **ret_client);
 
-/* Says that @what failed with @error and what to do about it. Return: the exit code. */
+/* A message that @what failed, with advice. Return: the exit code. */
 int kvctl_fail(const char *what, int error);
 
-/* The exit code of an error of the library or the daemon. */
+/* @error: of the library or the daemon. */
 int kvctl_exit_code(int error);
 
-/* Flushes stdout. Return: @status, or EXIT_FAILED when the output did not get out. */
+/* Flushes stdout. Return: @status, or EXIT_FAILED when that fails. */
 int kvctl_finish(int status);
 
-/* Seconds as people write them: "42s", "3h 5min". */
+/* "42s", "3h 5min" */
 const char *kvctl_age(uint64_t ns, char buf[static 32]);
 
 int cmd_status(struct kvctl *ctl, int argc, char **argv);

@@ -22,6 +22,7 @@ static int prefixes(struct kvc_client *client, void *items, size_t cap)
 	return kvc_cache_list(client, items, cap);
 }
 
+/* More entries may come between asking how many there are and asking for them. */
 static int fetch(struct list *list, struct kvc_client *client, size_t size,
 		 int (*get)(struct kvc_client *, void *, size_t))
 {

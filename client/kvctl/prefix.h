@@ -2,10 +2,7 @@
 #ifndef KVD_CLIENT_KVCTL_PREFIX_H
 #define KVD_CLIENT_KVCTL_PREFIX_H
 
-/*
- * kvctl cache pin, unpin and flush of one prefix: how the command line names a prefix, as
- * text, as the system prompt of conversations, as tokens or by its id in the list.
- */
+/* kvctl cache pin, unpin and flush of one prefix, and how the command line names it. */
 #include "client/kvctl/kvctl.h"
 
 enum prefix_option {
@@ -17,10 +14,7 @@ enum prefix_option {
 	PREFIX_ID
 };
 
-/**
- * struct prefix_args - which prefix
- * @value: of the option; NULL: none was given
- */
+/* @value: NULL: no option was given. */
 struct prefix_args {
 	enum prefix_option option;
 	const char *value;
@@ -33,7 +27,7 @@ void prefix_option(struct prefix_args *args, int option, const char *value);
 int prefix_pin(struct kvctl *ctl, const struct prefix_args *args, bool make_public);
 int prefix_unpin(struct kvctl *ctl, const struct prefix_args *args);
 
-/* Return: 0 with the counts, or the exit code after saying why not. */
+/* Return: 0 with the counts, or the exit code after a message. */
 int prefix_flush(struct kvctl *ctl, const struct prefix_args *args,
 		 struct kvd_flush_counts *ret_counts);
 

@@ -2,10 +2,8 @@
 #ifndef KVD_CLIENT_KVCTL_QUOTA_H
 #define KVD_CLIENT_KVCTL_QUOTA_H
 
-/*
- * kvctl cache quota: limits and use of each user, and setting limits. Owns nothing; one
- * thread. Relies on the connection of kvctl.h and says what is wrong itself.
- */
+/* kvctl cache quota: limits and use of each user, and setting limits. Owns nothing; one thread.
+ * Relies on the connection of kvctl.h and prints its own messages. */
 #include "client/kvctl/json.h"
 #include "client/kvctl/kvctl.h"
 #include "client/kvctl/lists.h"
@@ -21,7 +19,6 @@ enum quota_option {
 	QUOTA_ARENA,
 };
 
-/* What the command line asks for. */
 struct quota_args {
 	bool has_user;
 	uint32_t uid;
@@ -32,9 +29,9 @@ struct quota_args {
 /* Notes one option; a bad value is a usage error. */
 void quota_option(struct quota_args *args, int option, const char *text);
 
-/* Use and limits of the users in @list: the array "users" in JSON, or a table. */
+/* The array "users" in JSON, or a table. Return: 0 or -ENOMEM. */
 void quota_print_users(struct json *json, const struct list *list);
-int quota_print_table(const struct list *list); /* Return: 0 or -ENOMEM. */
+int quota_print_table(const struct list *list);
 
 /* Return: the exit code. */
 int quota_run(struct kvctl *ctl, const struct quota_args *args);

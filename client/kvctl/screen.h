@@ -3,33 +3,31 @@
 #define KVD_CLIENT_KVCTL_SCREEN_H
 
 /*
- * A terminal that shows one text after the other and hands over keys, by plain ANSI
- * sequences. Owns the terminal's modes between screen_open() and screen_close(), and the
- * handling of SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGTSTP and SIGWINCH for the rest of the
- * process; one for each process. For those who write to no terminal it only waits, and
- * signals do what they always do: a reader that stops must not make them wait. One thread.
+ * A terminal that shows texts and reads keys. Owns the terminal's modes until screen_close(), and
+ * the handling of SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGTSTP and SIGWINCH for the rest of the
+ * process. Without a terminal it only waits, with the default signals. One thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What screen_wait() tells beside keys, which are positive. */
+/* Beside keys, which are positive. TIME: the wait is over; END: by a signal; TIMEOUT: --timeout. */
 enum screen_event {
-	SCREEN_TIME = 0,     /* the time is over */
-	SCREEN_RESIZED = -1, /* show it again */
-	SCREEN_END = -2,     /* a signal wants the process to end */
-	SCREEN_TIMEOUT = -3, /* --timeout */
+	SCREEN_TIME = 0,
+	SCREEN_RESIZED = -1,
+	SCREEN_END = -2,
+	SCREEN_TIMEOUT = -3,
 };
 
-/* Takes over the terminal on stdin and stdout, and the signals. */
+/* On stdin and stdout. */
 void screen_open(void);
 
-/* Gives the terminal back. May be called twice. */
+/* Idempotent. */
 void screen_close(void);
 
 /* Shows the first lines of @text that fit, each cut at the right margin. */
 void screen_show(const char *text);
 
-/* Waits for @seconds at most. Return: a key, or enum screen_event. */
+/* Return: a key, or enum screen_event. */
 int screen_wait(double seconds);
 
 #endif

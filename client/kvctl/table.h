@@ -2,11 +2,8 @@
 #ifndef KVD_CLIENT_KVCTL_TABLE_H
 #define KVD_CLIENT_KVCTL_TABLE_H
 
-/*
- * A small text table: cells are collected as strings, then printed with each column as
- * wide as its widest cell. Owns copies of its cells. Names that other programs chose are
- * shown without their control characters.
- */
+/* A small text table, each column as wide as its widest cell. Owns copies of its cells. Control
+ * characters are not shown. */
 #include <stdio.h>
 
 enum { TABLE_MAX_COLUMNS = 16 };

@@ -2,21 +2,15 @@
 #ifndef KVD_CLIENT_KVCTL_TEXT_CALL_H
 #define KVD_CLIENT_KVCTL_TEXT_CALL_H
 
-/*
- * What verbs that take one text and get ids for it share: their only option, --no-special,
- * the text, a connection, and room for as many ids as there can be.
- */
+/* What verbs share that take one text and --no-special and get ids: a connection, and room for
+ * as many ids as there can be. */
 #include <kvclient.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct kvctl;
 
-/**
- * struct text_call - one text
- * @flags: KVD_SQE_NO_SPECIAL, or 0
- * @ids:   [cap]
- */
+/* @flags: KVD_SQE_NO_SPECIAL, or 0; @ids: [cap]. */
 struct text_call {
 	struct kvc_client *client;
 	struct kvc_input input;
@@ -26,13 +20,13 @@ struct text_call {
 	char *text;
 };
 
-/* Return: 0, or the exit code after saying why not. text_call_end() is safe after both. */
+/* Return: 0, or the exit code after a message. text_call_end() is safe after failure. */
 int text_call_begin(struct text_call *call, struct kvctl *ctl, int argc, char **argv);
 void text_call_end(struct text_call *call);
 
 struct json;
 
-/* The array "tokens" of @n ids, into the object that is open. */
+/* The array "tokens", into the open object. */
 void text_call_print_ids(struct json *json, const uint32_t *ids, size_t n);
 
 #endif

@@ -2,10 +2,8 @@
 #ifndef KVD_CLIENT_KVCTL_TOP_ROWS_H
 #define KVD_CLIENT_KVCTL_TOP_ROWS_H
 
-/*
- * What kvctl top shows: the daemon and a row for each client, with rates between one
- * sample and the next. Owns both samples. Knows nothing of terminals; one thread.
- */
+/* What kvctl top shows: the daemon and a row for each client, with rates between two samples, which
+ * it owns. Knows no terminal; one thread. */
 #include <kvclient.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,9 +28,9 @@ enum top_sort {
 
 /**
  * struct top_row - one client
- * @user: name, or the number where there is none
- * @state: 'R': a request runs, 'W': all wait, 'I': none is there
- * @tokens_per_s: since the sample before; for a client that is new, since it connected
+ * @user: name, or else the number
+ * @state: 'R': a request runs, 'W': all wait, 'I': there is none
+ * @tokens_per_s: since the sample before; for a new client, since it connected
  * @hit_percent: prompt tokens found in the cache, since it connected; below 0: none yet
  */
 struct top_row {
@@ -43,11 +41,8 @@ struct top_row {
 	double hit_percent;
 };
 
-/**
- * struct top - the last sample
- * @tokens_per_s, @prompt_per_s, @hit_percent: of all since the sample before, at first
- *	since the daemon's start; @hit_percent is below 0 when nothing was looked up
- */
+/* The last sample: rates since the one before, at first since the daemon's start; hit_percent is
+ * below 0 when nothing was looked up. */
 struct top {
 	struct kvd_stats stats;
 	double tokens_per_s;
@@ -59,13 +54,13 @@ struct top {
 	bool has_before;
 };
 
-/* Takes a sample, by rising id. Return: 0 or the library's error, -ENOMEM. */
+/* Rows come by rising id. Return: 0 or the library's error, -ENOMEM. */
 int top_sample(struct top *top, struct kvc_client *client);
 
-/* Largest first where it is a number that one looks for, else smallest first. */
+/* Numbers other than ids and PIDs largest first, all else smallest first. */
 void top_sort(struct top *top, enum top_sort by, bool reverse);
 
-/* As --sort names it. Return: false when there is no such key. */
+/* As --sort names it. Return: false when there is none. */
 bool top_sort_parse(const char *name, enum top_sort *ret_by);
 
 void top_deinit(struct top *top);

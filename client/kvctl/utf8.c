@@ -21,6 +21,7 @@ static const struct {
 	{0x1d173, 0x1d17a}, {0xe0000, 0x10ffff},
 };
 
+/* By these a name could pass for another one, or change the line it is in. */
 bool utf8_is_hidden(uint32_t code)
 {
 	for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
@@ -30,6 +31,7 @@ bool utf8_is_hidden(uint32_t code)
 	return (code & 0xfffe) == 0xfffe;
 }
 
+/* What a model wrote must not steer the terminal; joiners and direction marks belong to answers. */
 static void put(FILE *f, const char *str, size_t len, bool name)
 {
 	for (size_t i = 0; i < len;) {

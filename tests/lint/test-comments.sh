@@ -20,7 +20,6 @@ SHARE = 50
 SHORT = 25
 INSTALLED = re.compile(r"(ipc|client)/include/|tests/")
 SHARE_KNOWN = """
-client/kvctl/utf8.h
 daemon/engine/engine_keep.h
 daemon/engine/weights_keep.h
 daemon/sched/plan.h
