@@ -3,14 +3,13 @@
 #define KVD_DAEMON_MODEL_BPE_H
 
 /*
- * Byte pair merging: turns one piece of bytes into symbols by always merging the adjacent pair
- * of the lowest rank, leftmost first among equals. Symbols below n_tokens are the vocabulary's
- * tokens; those above are byte strings that merges pass through but no token spells.
+ * Byte pair merging: turns one piece of bytes into symbols by always merging the adjacent pair of
+ * the lowest rank, leftmost first among equals. Symbols below n_tokens are the vocabulary's tokens;
+ * those above are byte strings that merges pass through but no token spells.
  *
- * Owns the table of merges, immutable once filled: any number of threads may merge, each with
- * a scratch of its own. O(n log n) for a piece of n bytes.
- *
- * Source: Sennrich et al., arXiv 1508.07909, as in the GPT-2 release.
+ * Owns the table of merges, immutable once filled: any number of threads may merge, each with a
+ * scratch of its own. O(n log n). Source: Sennrich et al., arXiv 1508.07909, as in the GPT-2
+ * release.
  */
 
 #include <stddef.h>
@@ -24,8 +23,7 @@ struct bpe_slot {
 	uint32_t result;
 };
 
-/* bytes[b] is the symbol of byte b. slots: open addressing, mask + 1 of them, rank
- * BPE_NONE is empty. */
+/* @bytes: symbol of each byte. @slots: [mask + 1] open addressing; rank BPE_NONE is empty */
 struct bpe {
 	uint32_t bytes[256];
 	struct bpe_slot *slots;
@@ -60,15 +58,9 @@ void bpe_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
 
 void bpe_scratch_deinit(struct bpe_scratch *scratch);
 
-/**
- * bpe_merge - merge one piece
- * @piece: @len bytes, 1 <= @len < 2^30
- *
- * The symbols then are the nodes of scratch->nodes from index 0 on, by next (BPE_NONE ends
- * the list); node i begins at byte i of the piece.
- *
- * Return: 0 or -ENOMEM.
- */
+/* Merges one piece of @len bytes, 1 <= @len < 2^30. The symbols then are the nodes of
+ * scratch->nodes from index 0 on, by next (BPE_NONE ends the list); node i begins at byte i of the
+ * piece. Return: 0 or -ENOMEM. */
 int bpe_merge(const struct bpe *bpe, struct bpe_scratch *scratch, const uint8_t *piece,
 	      size_t len);
 

@@ -11,6 +11,9 @@
  * Model files carry a Jinja program as tokenizer.chat_template. It is not run: the family is
  * recognized by marker strings, and formatted by hand. Markers are emitted as ids, and roles and
  * contents are encoded without control tokens, so that a message cannot forge one.
+ *
+ *   chatml  <|im_start|>ROLE \n CONTENT <|im_end|> \n ... <|im_start|>assistant \n
+ *   plain   the contents, each followed by a newline
  */
 enum family { FAMILY_NONE, FAMILY_PLAIN, FAMILY_CHATML };
 

@@ -3,13 +3,9 @@
 #define KVD_DAEMON_MODEL_CHAT_H
 
 /*
- * Messages of a conversation to the token ids that a model was trained to see.
- *
- *   chatml  <|im_start|>ROLE \n CONTENT <|im_end|> \n ... <|im_start|>assistant \n
- *   plain   the contents, each followed by a newline
- *
- * A template that is of no known family makes chat requests fail by a condition; text and token
- * requests work all the same. Immutable once made, any thread.
+ * Messages of a conversation to the token ids that a model was trained to see. A template of no
+ * known family makes chat requests fail by a condition; text and token requests work all the same.
+ * Immutable once made, any thread.
  */
 
 #include <stddef.h>
@@ -34,27 +30,17 @@ struct chat_message {
 
 struct chat_template;
 
-/**
- * chat_template_new - recognize a model's chat format
- * @ret: after a condition, too: chat_encode() then answers that condition again
- * @tok: borrowed for as long as the template lives
- * @override: name of a family from the configuration, or NULL
- *
- * Return: 0; CHAT_NO_TEMPLATE; CHAT_UNKNOWN_TEMPLATE; -EINVAL an @override that names no
- *	   family, or one whose markers the vocabulary lacks; -ENOMEM.
- */
+/* Recognizes a model's chat format. @ret: after a condition, too: chat_encode() then answers that
+ * condition again. @tok: outlives the template. @override: name of a family from the configuration,
+ * or NULL. Return: 0; CHAT_NO_TEMPLATE; CHAT_UNKNOWN_TEMPLATE; -EINVAL: @override names no family,
+ * or one whose markers the vocabulary lacks; -ENOMEM. */
 int chat_template_new(struct chat_template **ret, const struct gguf *gguf,
 		      const struct tokenizer *tok, const char *override,
 		      struct load_error *err);
 void chat_template_free(struct chat_template *chat);
 
-/**
- * chat_encode - append the ids of a conversation, ready for the assistant's answer
- * @list: unchanged unless 0 is returned
- * @ret_bad: the message of CHAT_BAD_ROLE
- *
- * Thread: any. Return: 0; one of the conditions above; -ENOMEM.
- */
+/* Appends the ids of a conversation, ready for the assistant's answer; @list is unchanged unless 0
+ * is returned. @ret_bad: the message of CHAT_BAD_ROLE. Return: 0; a condition above; -ENOMEM. */
 int chat_encode(const struct chat_template *chat, const struct chat_message *messages,
 		size_t n, struct token_list *list, size_t *ret_bad);
 

@@ -2,19 +2,14 @@
 #ifndef KVD_DAEMON_MODEL_FAMILIES_H
 #define KVD_DAEMON_MODEL_FAMILIES_H
 
-/*
- * The model families that kvd computes, a row each: what a file of that general.architecture
- * needs that others do not. Constant data, any thread.
- */
+/* The model families that kvd computes, a row each: what a file of that general.architecture needs
+ * that others do not. Constant data, any thread. */
 
 #include "daemon/model/gguf.h"
 #include "kernels/backend.h"
 
-/**
- * struct model_family - a row
- * @name: general.architecture, and the prefix of the file's keys
- * @rope: which elements of a head are rotated together
- */
+/* @name: general.architecture, and the prefix of the file's keys. @rope: which elements of a head
+ * are rotated together */
 struct model_family {
 	const char *name;
 	enum kv_rope_mode rope;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* See finite.h. */
+/* Quantized values are products and sums of small integers and the halves that a block begins or
+ * ends with, so only these are looked at. */
 #include "daemon/model/finite.h"
 
 #include <endian.h>

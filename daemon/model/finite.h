@@ -2,11 +2,8 @@
 #ifndef KVD_DAEMON_MODEL_FINITE_H
 #define KVD_DAEMON_MODEL_FINITE_H
 
-/*
- * Whether all values of a tensor are finite: one that is not makes every answer of the model
- * none. Quantized values are products and sums of small integers and the halves that a block
- * begins or ends with, so only these are looked at. Pure; any thread.
- */
+/* Whether all values of a tensor are finite: one that is not makes every answer of the model
+ * useless. Pure; any thread. */
 
 #include <stdbool.h>
 

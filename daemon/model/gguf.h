@@ -5,13 +5,11 @@
 /*
  * Bounds-checked reader of GGUF model files, versions 2 and 3, little-endian.
  *
- * Owns the mapping of the file and indexes of its keys and tensors; what it hands out points
- * into the mapping and lives as long as the struct gguf. The whole structure is checked at
- * open, so that no accessor can leave the image. A file that loses bytes meanwhile reads as
- * zeros (mapping.h): a reader ends with gguf_check_read(). Does not know what a tokenizer or a
- * layer is. Thread: one at a time to open and free; a const struct gguf may be read by several.
- *
- * Source: ggml docs/gguf.md.
+ * Owns the mapping of the file and indexes of its keys and tensors; what it hands out points into
+ * the mapping and lives as long as the struct gguf. The whole structure is checked at open: no
+ * accessor can leave the image. A file that loses bytes meanwhile reads as zeros (mapping.h): a
+ * reader ends with gguf_check_read(). Thread: one at a time to open and free; a const struct gguf
+ * may be read by several. Source: ggml docs/gguf.md.
  */
 
 #include <stdbool.h>
@@ -67,8 +65,8 @@ struct gguf_str {
 	size_t len;
 };
 
-/* One metadata value. For an array: n elements of elem_type, packed from data on; for a
- * scalar: n = 1 and elem_type = type. end is one past the value's last byte. */
+/* A metadata value. An array: @n elements of @elem_type, packed from @data on; a scalar: n = 1 and
+ * elem_type = type. @end is one past the value's last byte. */
 struct gguf_kv {
 	struct gguf_str key;
 	uint32_t type;
@@ -80,7 +78,7 @@ struct gguf_kv {
 
 struct gguf_tensor {
 	struct gguf_str name;
-	uint32_t type; /* enum gguf_tensor_type */
+	uint32_t type;
 	uint32_t n_dims;
 	uint64_t dims[GGUF_MAX_DIMS]; /* fastest first; unused ones are 1 */
 	const uint8_t *data;          /* aligned to general.alignment in the file */
@@ -89,33 +87,20 @@ struct gguf_tensor {
 
 struct gguf;
 
-/**
- * gguf_open - map and check a model file
- * @ret: the reader, on success
- * @path: a regular file that the caller may read
- * @err: filled on failure
- *
- * Return: 0; -EINVAL a malformed or truncated file; -ENOTSUP a well-formed file that this
- *	   reader refuses by name (version 1, big-endian, a split file, a tensor type);
- *	   -errno from opening and mapping; -EIO as gguf_check_read(); -ENOMEM.
- */
+/* Maps and checks a model file, a regular one. @err: filled on failure. Return: 0; -EINVAL:
+ * malformed or truncated; -ENOTSUP: well-formed, but refused by name (version 1, big-endian, a
+ * split file, a tensor type); -errno from opening and mapping; -EIO as gguf_check_read();
+ * -ENOMEM. */
 int gguf_open(struct gguf **ret, const char *path, struct load_error *err);
 
-/**
- * gguf_open_memory - the same over an image that the caller keeps alive
- * @name: what error lines call the image
- * @data: image of @len bytes, any alignment
- */
+/* The same over an image of @len bytes, any alignment, that the caller keeps alive. @name: for
+ * @err. */
 int gguf_open_memory(struct gguf **ret, const char *name, const void *data, size_t len,
 		     struct load_error *err);
 void gguf_free(struct gguf *gguf);
 
-/**
- * gguf_check_read() - whether what was read were the file's own bytes
- * @code: what reading came to
- *
- * Return: @code; -EIO, with @err in the place of what it was, if bytes of the file were lost.
- */
+/* Whether what was read were the file's own bytes. Return: @code, what reading came to; -EIO, with
+ * @err in the place of what it was, if bytes of the file were lost. */
 int gguf_check_read(const struct gguf *gguf, int code, struct load_error *err);
 
 const char *gguf_name(const struct gguf *gguf);
@@ -142,11 +127,9 @@ bool gguf_stamp(const struct gguf *gguf, struct gguf_stamp *ret);
 /* The whole image, for a digest over it. */
 const uint8_t *gguf_image(const struct gguf *gguf, size_t *ret_len);
 
-/*
- * Typed access. Return: 0 found; 1 the key is absent (*ret untouched); -EINVAL another
- * type or out of range, with @err filled. Integers of any width are accepted where they
- * fit; a float key accepts F32 and F64.
- */
+/* Typed access. Return: 0; 1: the key is absent (*ret untouched); -EINVAL, with @err filled:
+ * another type or out of range. Integers of any width are accepted where they fit; a float key
+ * accepts F32 and F64. */
 int gguf_get_u32(const struct gguf *gguf, const char *key, uint32_t *ret,
 		 struct load_error *err);
 int gguf_get_f32(const struct gguf *gguf, const char *key, float *ret,
@@ -155,8 +138,7 @@ int gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret,
 		  struct load_error *err);
 int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
 		 struct load_error *err);
-/* The value of an integer that is not negative, a float or a boolean. Return: false: none of
- * these. */
+/* The value of an integer that is not negative, a float or a boolean. Return: false: another. */
 bool gguf_number(const struct gguf_kv *kv, double *ret);
 /* An array of @elem_type; *ret borrowed. */
 int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
@@ -177,7 +159,7 @@ void gguf_tensor_type_list(char *buf, size_t size);
 /* Elements and bytes of one block. Return: false for a type that kvd does not read. */
 bool gguf_tensor_type_block(uint32_t type, uint32_t *ret_elems, uint32_t *ret_bytes);
 
-/* Writes "name: text" into @err and hands @code back; used by every loader of a file. */
+/* Writes "name: text" into @err. Return: @code. */
 int gguf_fail(struct load_error *err, const struct gguf *gguf, int code, const char *fmt,
 	      ...) __attribute__((format(printf, 4, 5)));
 

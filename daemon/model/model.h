@@ -3,10 +3,10 @@
 #define KVD_DAEMON_MODEL_MODEL_H
 
 /*
- * The weights of a transformer on a device: every packed matrix, norm vector and table made
- * from a file, which may be closed when model_load() has returned. The graph that uses them is
- * in runner.c, what the metadata says in shape.h. Knows no sequences, pool or sessions. Thread:
- * the loading thread, then read-only on the worker.
+ * The weights of a transformer on a device: every packed matrix, norm vector and table made from a
+ * file, which may be closed when model_load() has returned. The graph that uses them is in
+ * runner.c. Knows no sequences, pool or sessions. Thread: the loading thread, then read-only on the
+ * worker.
  */
 
 #include <stddef.h>
@@ -27,23 +27,15 @@ struct model_layer {
 	struct kv_weight *down;
 };
 
-/**
- * struct model_shard - which part of a model a device has
- *
- * A rank has every n_ranks-th part of the heads, of the KV heads and of the feed-forward part;
- * the head of the model is the first rank's alone. What a layer adds is the sum over ranks.
- */
+/* Which part of a model a device has: every n_ranks-th part of the heads, of the KV heads and of
+ * the feed-forward part; the head of the model is the first rank's alone. */
 struct model_shard {
 	uint32_t rank, n_ranks;
 };
 
-/**
- * struct model - a loaded model, or the part of it that one rank has
- * @params: of the part: n_heads, n_kv_heads and d_ff are those of the rank
- * @head: NULL for ranks that are not the first
- * @fingerprint:  SHA-256 over the whole file: metadata and every weight
- * @weight_bytes: what the packed weights and the table take
- */
+/* A loaded model, or one rank's part of it. @params: n_heads, n_kv_heads and d_ff are those of the
+ * rank. @head: NULL for ranks that are not the first. @fingerprint: SHA-256 over the whole file.
+ * @weight_bytes: what the packed weights and the table take */
 struct model {
 	const struct model_family *family;
 	const struct kv_backend *backend;
@@ -59,16 +51,10 @@ struct model {
 	size_t weight_bytes;
 };
 
-/**
- * model_load() - check, pack and upload every tensor
- * @dev: outlives the model
- * @shard: NULL: all of it
- * @fingerprint: [32] of a file that was loaded before; NULL: hash the file, and see that its
- *		 values are finite
- *
- * Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor, or what cannot be divided;
- * -EIO as gguf_check_read(); -ENOMEM.
- */
+/* Checks, packs and uploads every tensor. @dev: outlives the model. @shard: NULL: all of it.
+ * @fingerprint: [32] of a file that was loaded before; NULL: hash the file, and check that its
+ * values are finite. Return: 0; -ENOTSUP, -EINVAL with @err naming the tensor, or what cannot be
+ * divided; -EIO as gguf_check_read(); -ENOMEM. */
 int model_load(struct model *ret, const struct gguf *gguf,
 	       const struct kv_backend *backend, struct kv_device *dev,
 	       const struct model_shard *shard, const uint8_t *fingerprint,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* See quality.h. */
+/*
+ * The same tokens go through the model on a small pool of each format, and the distributions of the
+ * next token are compared.
+ */
 #include "daemon/model/quality.h"
 
 #include <errno.h>

@@ -2,12 +2,9 @@
 #ifndef KVD_DAEMON_MODEL_QUALITY_H
 #define KVD_DAEMON_MODEL_QUALITY_H
 
-/*
- * How far a KV format takes a model's answers from those with fp16: the same tokens go through
- * the model on a small pool of each, and the distributions of the next token are compared. What
- * is too far is for the caller to say; `./dev eval` is for figures. Thread: the loading thread,
- * before the worker starts.
- */
+/* How far a KV format takes a model's answers from those with fp16. What is too far is for the
+ * caller to say; `./dev eval` is for figures. Thread: the loading thread, before the worker
+ * starts. */
 
 #include <stdint.h>
 
@@ -15,25 +12,17 @@
 #include "daemon/model/tokenizer.h"
 #include "kernels/format.h"
 
-/**
- * struct quality - what came out
- * @kl: mean over positions of the Kullback-Leibler divergence from fp16, in nats
- * @same_top: share of positions whose likeliest token is the same
- * @n: positions compared
- */
+/* Over @n positions: @kl: mean Kullback-Leibler divergence from fp16, in nats; @same_top: share
+ * whose likeliest token is the same */
 struct quality {
 	double kl;
 	double same_top;
 	uint32_t n;
 };
 
-/**
- * quality_measure() - compare one layout with fp16
- * @tokenizer: of the model; NULL: arbitrary ids are run in place of a text
- *
- * Return: 0; -EINVAL for a context too short to see any difference; -ENOMEM, or what a step
- * failed with.
- */
+/* Compares one layout with fp16. @tokenizer: NULL: arbitrary ids are run in place of a text.
+ * Return: 0; -EINVAL: a context too short to see any difference; -ENOMEM, or what a step failed
+ * with. */
 int quality_measure(const struct model *model, const struct tokenizer *tokenizer,
 		    const struct kv_layout *layout, struct quality *ret_quality);
 

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* See runner.h. */
+/*
+ * The graph:
+ *
+ *   tokens -> embed -> x [rows, d]
+ *   each layer:  x += Wo attention(rope(Wqkv norm(x)))     K and V of the rows are written
+ *                x += Wdown (silu(gate) * up)              to the pool before attention
+ *                                                          reads it
+ *   outputs:     logits = Whead norm(x), a slice of rows at a time -> token, logprob
+ *
+ * What is added to x is summed over ranks first, where there are several.
+ */
 #include "daemon/model/runner.h"
 
 #include <errno.h>

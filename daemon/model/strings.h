@@ -2,11 +2,9 @@
 #ifndef KVD_DAEMON_MODEL_STRINGS_H
 #define KVD_DAEMON_MODEL_STRINGS_H
 
-/*
- * Byte strings numbered from 0, as a vocabulary has them: a number gives its bytes, and bytes,
- * of those strings that were mapped, their number. Grows while it is built, then any number of
- * threads may read it.
- */
+/* Byte strings numbered from 0, as a vocabulary has them: a number gives its bytes, and bytes, of
+ * those strings that were mapped, their number. Grows while it is built, then any number of threads
+ * may read it. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,11 +13,8 @@
 
 #define STRINGS_NONE UINT32_MAX
 
-/**
- * struct strings - all-zero is empty, but for the map: strings_grow_map()
- * @offs: text of number i is data[offs[i] .. offs[i + 1])
- * @map:  open addressing over numbers + 1, 0 is empty; of equal strings the first is found
- */
+/* All-zero is empty, but for the map: strings_grow_map(). @offs: text i is data[offs[i] .. offs[i +
+ * 1]). @map: open addressing over numbers + 1, 0 is empty; of equal strings the first is found */
 struct strings {
 	uint8_t *data;
 	size_t len, cap;

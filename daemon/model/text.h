@@ -2,10 +2,8 @@
 #ifndef KVD_MODEL_TEXT_H
 #define KVD_MODEL_TEXT_H
 
-/*
- * The text side of a loaded model: what turns bytes into token ids and back. It does not
- * change while the model is loaded, so that any thread may read it.
- */
+/* The text side of a loaded model: what turns bytes into token ids and back. It does not change
+ * while the model is loaded, so that any thread may read it. */
 
 #include <stdint.h>
 

@@ -2,10 +2,8 @@
 #ifndef KVD_DAEMON_MODEL_TOKENIZER_INTERNAL_H
 #define KVD_DAEMON_MODEL_TOKENIZER_INTERNAL_H
 
-/*
- * What tokenizer-load.c (building from a file) and tokenizer.c (use) share. Nobody else
- * includes it. Thread: as tokenizer.h.
- */
+/* What tokenizer-load.c (building from a file) and tokenizer.c (use) share. Nobody else includes
+ * it. Thread: as tokenizer.h. */
 
 #include "daemon/model/bpe.h"
 #include "daemon/model/pretokenize.h"
@@ -22,14 +20,9 @@ enum token_type {
 	TOKEN_BYTE = 6,
 };
 
-/**
- * struct tokenizer
- * @types:        [n_tokens] enum token_type
- * @eog:          [n_tokens] 0 or 1
- * @specials:     control, unknown and user-defined tokens
- * @user_defined: those of @specials that are text, found whatever the caller's flags
- * @byte_tokens:  by byte, TOKEN_NONE where the vocabulary has none
- */
+/* @types: [n_tokens] enum token_type. @eog: [n_tokens] 0 or 1. @specials: control, unknown and
+ * user-defined tokens; @user_defined: those that are text, found whatever the caller's flags.
+ * @byte_tokens: by byte; TOKEN_NONE where the vocabulary has none */
 struct tokenizer {
 	uint32_t n_tokens;
 	struct strings strings;

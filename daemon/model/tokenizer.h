@@ -5,11 +5,10 @@
 /*
  * Text to token ids and back, for the byte-level BPE vocabularies that GGUF files call "gpt2".
  *
- * Any bytes have an encoding, of at most one id a byte and BOS; for text whose bytes all have
- * tokens, decoding gives the same bytes back. A byte without a token (a control character, in
- * some vocabularies) gives none, as in llama.cpp and HF tokenizers. Owns a copy of the
- * vocabulary, immutable once made: any number of threads may encode and decode. Does not know
- * chat formats (chat.h).
+ * Any bytes have an encoding, of at most one id a byte and BOS, and decode to the same bytes,
+ * except those without a token (a control character, in some vocabularies), which give none, as in
+ * llama.cpp and HF tokenizers. Owns a copy of the vocabulary, immutable once made: any number of
+ * threads may encode and decode. Does not know chat formats (chat.h).
  */
 
 #include <stdbool.h>
@@ -29,7 +28,7 @@ enum tokenizer_flags {
 
 enum {
 	TOKENIZER_TOO_COMPLEX = 1, /* the pattern matcher's work limit was reached */
-	TOKENIZER_TOO_LONG = 2,    /* over TOKENIZER_MAX_TEXT */
+	TOKENIZER_TOO_LONG = 2,
 };
 
 /* A growing list of ids; all-zero is empty. */
@@ -45,12 +44,8 @@ void token_list_deinit(struct token_list *list);
 
 struct tokenizer;
 
-/**
- * tokenizer_new - build the tokenizer that a model file describes
- *
- * Return: 0; -ENOTSUP a tokenizer model or pre-tokenizer that kvd does not know, named in
- *	   @err; -EINVAL a broken vocabulary; -ENOMEM.
- */
+/* Builds the tokenizer that a model file describes. Return: 0; -ENOTSUP: a tokenizer model or
+ * pre-tokenizer that kvd does not know, named in @err; -EINVAL: a broken vocabulary; -ENOMEM. */
 int tokenizer_new(struct tokenizer **ret, const struct gguf *gguf,
 		  struct load_error *err);
 void tokenizer_free(struct tokenizer *tok);
@@ -59,21 +54,16 @@ uint32_t tokenizer_n_tokens(const struct tokenizer *tok);
 /* TOKEN_NONE where the model has none. */
 int32_t tokenizer_bos(const struct tokenizer *tok);
 int32_t tokenizer_eos(const struct tokenizer *tok);
-/* Whether generation ends with this token: EOS, end of turn, and those that by their text
- * mean the same. Ids out of range: false. */
+/* Whether generation ends with this token: EOS, end of turn, and what means the same by its text;
+ * false for an id out of range, as below. */
 bool tokenizer_is_eog(const struct tokenizer *tok, int32_t id);
-/* Control tokens carry structure, not text. Ids out of range: false. */
+/* Control tokens carry structure, not text. */
 bool tokenizer_is_control(const struct tokenizer *tok, int32_t id);
 /* The control or user-defined token with exactly this text, or TOKEN_NONE. */
 int32_t tokenizer_find_special(const struct tokenizer *tok, const char *text);
 
-/**
- * tokenizer_encode - append the ids of a text
- * @flags: enum tokenizer_flags
- * @list: unchanged unless 0 is returned
- *
- * Thread: any. Return: 0; TOKENIZER_TOO_COMPLEX; TOKENIZER_TOO_LONG; -ENOMEM.
- */
+/* Appends the ids of a text; @list is unchanged unless 0 is returned. @flags: enum tokenizer_flags.
+ * Return: 0; TOKENIZER_TOO_COMPLEX; TOKENIZER_TOO_LONG; -ENOMEM. */
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len,
 		     unsigned flags, struct token_list *list);
 

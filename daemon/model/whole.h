@@ -2,10 +2,8 @@
 #ifndef KVD_DAEMON_MODEL_WHOLE_H
 #define KVD_DAEMON_MODEL_WHOLE_H
 
-/*
- * Tokens that are found in a text as wholes, before it is cut and merged: control and
- * user-defined ones. Built once, then any number of threads may search.
- */
+/* Tokens that are found in a text as wholes, before it is cut and merged: control and user-defined
+ * ones. Built once, then any number of threads may search. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,24 +13,15 @@
 
 #define WHOLE_NONE (-1)
 
-/**
- * struct whole_tokens - all-zero is empty
- * @ids:   sorted by text
- * @first: bytes that one of them begins with
- */
+/* All-zero is empty. @ids: sorted by text. @first: bytes that one of them begins with */
 struct whole_tokens {
 	int32_t *ids;
 	uint32_t n;
 	bool first[256];
 };
 
-/**
- * whole_collect() - take the tokens of some types
- * @types: [n_tokens]
- * @mask:  bit t takes those of type t
- *
- * Return: 0 or -ENOMEM.
- */
+/* Takes the tokens whose type t has its bit set in @mask. @types: [n_tokens]. Return: 0 or
+ * -ENOMEM. */
 int whole_collect(struct whole_tokens *ret, const struct strings *strings,
 		  const uint8_t *types, uint32_t n_tokens, unsigned mask);
 void whole_deinit(struct whole_tokens *set);
