@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Typed access to the metadata of a parsed file; every offset was checked at open. */
+/* Typed access to the metadata of a parsed file. Every offset was checked at open, but lengths of
+ * strings are read again, and a file that is written to has others by then. */
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -179,7 +180,7 @@ int gguf_get_str(const struct gguf *gguf, const char *key, struct gguf_str *ret,
 	if (kv->type != GGUF_STRING)
 		return gguf_fail(err, gguf, -EINVAL, "key %s is not a string", key);
 	cursor = kv->data;
-	*ret = gguf_next_str(&cursor);
+	*ret = gguf_next_str(kv, &cursor);
 	return 0;
 }
 
@@ -201,11 +202,19 @@ int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
 	return 0;
 }
 
-struct gguf_str gguf_next_str(const uint8_t **cursor)
+struct gguf_str gguf_next_str(const struct gguf_kv *kv, const uint8_t **cursor)
 {
-	struct gguf_str str = {.len = (size_t)load_uint(*cursor, 8)};
+	size_t left = (size_t)(kv->end - *cursor);
+	struct gguf_str str = {.data = (const char *)kv->end};
+	uint64_t len;
 
+	if (left < 8) {
+		*cursor = kv->end;
+		return str;
+	}
+	len = load_uint(*cursor, 8);
 	str.data = (const char *)*cursor + 8;
+	str.len = len < left - 8 ? (size_t)len : left - 8;
 	*cursor += 8 + str.len;
 	return str;
 }

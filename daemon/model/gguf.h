@@ -144,8 +144,9 @@ bool gguf_number(const struct gguf_kv *kv, double *ret);
 int gguf_get_array(const struct gguf *gguf, const char *key, uint32_t elem_type,
 		   const struct gguf_kv **ret, struct load_error *err);
 
-/* Walks a string array: *cursor starts as kv->data and stays inside the image. */
-struct gguf_str gguf_next_str(const uint8_t **cursor);
+/* Walks a string array: *cursor starts as kv->data and never passes kv->end, even if the file has
+ * been written to since it was opened. */
+struct gguf_str gguf_next_str(const struct gguf_kv *kv, const uint8_t **cursor);
 /* Element @i of an F32, I32 or U32 array. */
 float gguf_array_f32(const struct gguf_kv *kv, uint64_t i);
 int32_t gguf_array_i32(const struct gguf_kv *kv, uint64_t i);

@@ -183,7 +183,7 @@ static int load_tokens(struct loader *ld)
 			return gguf_fail(ld->err, ld->gguf, -EINVAL,
 					 "token %u has unknown type %d", i, type);
 		tok->types[i] = (uint8_t)type;
-		if (load_token(ld, i, gguf_next_str(&cursor)) < 0)
+		if (load_token(ld, i, gguf_next_str(tokens, &cursor)) < 0)
 			return loader_nomem(ld);
 	}
 	return 0;
@@ -251,7 +251,7 @@ static int load_merges(struct loader *ld)
 	}
 	cursor = merges->data;
 	for (uint32_t i = 0; i < merges->n; i++) {
-		r = load_merge(ld, i, gguf_next_str(&cursor));
+		r = load_merge(ld, i, gguf_next_str(merges, &cursor));
 		if (r == -EINVAL)
 			return gguf_fail(ld->err, ld->gguf, r,
 					 "tokenizer.ggml.merges: entry %u is not two "

@@ -35,7 +35,7 @@ static void read_all(const struct gguf *gguf, struct load_error *err)
 			const uint8_t *cursor = kv->data;
 
 			for (uint64_t k = 0; k < kv->n; k++) {
-				str = gguf_next_str(&cursor);
+				str = gguf_next_str(kv, &cursor);
 				if (str.len)
 					sink ^= (uint8_t)str.data[str.len - 1];
 			}

@@ -111,9 +111,9 @@ START_TEST(reads_every_value)
 	ck_assert_str_eq(err.text, "test.gguf: key a.f32s is not an array of string");
 	ck_assert_int_eq(gguf_get_array(gguf, "a.strs", GGUF_STRING, &kv, &err), 0);
 	cursor = kv->data;
-	ck_assert(gguf_str_eq(gguf_next_str(&cursor), "one"));
-	ck_assert(gguf_str_eq(gguf_next_str(&cursor), ""));
-	ck_assert(gguf_str_eq(gguf_next_str(&cursor), "three"));
+	ck_assert(gguf_str_eq(gguf_next_str(kv, &cursor), "one"));
+	ck_assert(gguf_str_eq(gguf_next_str(kv, &cursor), ""));
+	ck_assert(gguf_str_eq(gguf_next_str(kv, &cursor), "three"));
 	ck_assert_ptr_eq(cursor, kv->end);
 
 	ck_assert_uint_eq(gguf_n_tensors(gguf), 2);
@@ -128,6 +128,35 @@ START_TEST(reads_every_value)
 	ck_assert_ptr_eq(tensor->data + tensor->n_bytes, im.data + im.len);
 	ck_assert_ptr_null(gguf_find_tensor(gguf, "nor"));
 	ck_assert_ptr_null(gguf_find_tensor(gguf, "norm2"));
+	gguf_free(gguf);
+	image_free(&im);
+}
+END_TEST
+
+/* Written to after it was opened: lengths that lead out of the value end where it does. */
+START_TEST(strings_that_grow_later)
+{
+	static const char *const strs[] = {"one", "two"};
+	struct image im = {0};
+	const struct gguf_kv *kv;
+	const uint8_t *cursor;
+	struct gguf *gguf;
+	struct gguf_str str;
+
+	image_header(&im, 3, 0, 1);
+	image_kv_strs(&im, "a.strs", strs, 2);
+	ck_assert_msg(open_image(&im, &gguf) == 0, "%s", err.text);
+	ck_assert_int_eq(gguf_get_array(gguf, "a.strs", GGUF_STRING, &kv, &err), 0);
+	for (size_t n_set = 1; n_set <= 8; n_set++) {
+		memset((uint8_t *)im.data + (kv->data - im.data), 0xff, n_set);
+		cursor = kv->data;
+		str = gguf_next_str(kv, &cursor);
+		ck_assert_ptr_eq(str.data + str.len, kv->end);
+		ck_assert_ptr_eq(cursor, kv->end);
+		str = gguf_next_str(kv, &cursor);
+		ck_assert_uint_eq(str.len, 0);
+		ck_assert_ptr_eq(cursor, kv->end);
+	}
 	gguf_free(gguf);
 	image_free(&im);
 }
@@ -478,6 +507,7 @@ int main(void)
 	TCase *tc = tcase_create("gguf");
 
 	tcase_add_loop_test(tc, reads_every_value, 2, 4);
+	tcase_add_test(tc, strings_that_grow_later);
 	tcase_add_test(tc, truncated_anywhere);
 	tcase_add_test(tc, any_byte_changed);
 	tcase_add_test(tc, refuses_by_name);
