@@ -218,6 +218,11 @@ static bool gather_one(struct sched *sched, struct admission *a, struct sched_us
 	return false;
 }
 
+/*
+ * Who could use @budget rows for prefill: users in turn, each one's requests in order; waiting ones
+ * are admitted on the way, blocks that were published meanwhile are adopted. Deferred are those
+ * whose next block a candidate is about to compute.
+ */
 void admit_gather(struct sched *sched, uint64_t step, uint32_t budget)
 {
 	uint32_t bt = sched->config.block_tokens;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * A request that is past its deadline ends with SCHED_REASON_DEADLINE at the next sched_plan() or
+ * sched_expire(); the step in flight is not cut short.
+ */
 #include "daemon/sched/state.h"
 
 #include <assert.h>

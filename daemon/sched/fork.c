@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+/* Where the child may not run at once it waits, and finds what is published when it is admitted. */
 void fork_share(struct sched *sched, struct request *child, const struct request *parent,
 		uint32_t n_tokens)
 {
@@ -86,6 +87,10 @@ void fork_recompute(struct sched *sched, struct request *request)
 	request->n_cached = request->n_computed;
 }
 
+/*
+ * The step has ended. A copy of rows that a flush took meanwhile, or before a fork, is not
+ * published: what the table says of them stays. Any other is the request's own.
+ */
 void fork_copied(struct sched *sched, struct request *request)
 {
 	if (request->cow_src != BLOCK_NONE &&

@@ -48,6 +48,16 @@ void plan_reset(struct plan *plan)
 	plan->n_dist_words = 0;
 }
 
+/*
+ * Rows of entries follow one another, positions of an entry have no gaps, tables reach:
+ *
+ *   entries[0].row0 = 0;  entries[e + 1].row0 = entries[e].row0 + entries[e].n_rows
+ *   sum of n_rows over entries = n_rows
+ *   position of row row0 + i = pos0 + i
+ *   block of position p of entry e = block_ids[e.block_off + p / block_tokens]
+ *   e.n_blocks = ceil((e.pos0 + e.n_rows) / block_tokens)
+ *   context length seen by row i of e = e.pos0 + i + 1
+ */
 static bool entries_valid(const struct plan *plan, uint32_t block_tokens)
 {
 	uint64_t row = 0;

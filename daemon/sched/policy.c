@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Users: the lists of their requests, whose turn it is, shares of a plan, and who loses blocks.
+ *
+ * Turns are the round robin among the clients of a user, as the order of one list: the requests of
+ * a client have rising turns, and the first one of a client that had none waiting takes the turn
+ * after the one that was let in last. So the i-th requests of all clients stand together, however
+ * many one of them has queued. (Start-time fair queueing with each request of size one; source:
+ * Goyal, Vin, Cheng, SIGCOMM 1996.)
+ *
+ * A user is in the work ring while its waiting or prefill list holds anything, so a step looks only
+ * at users that want prefill.
+ */
 #include "daemon/sched/state.h"
 
 #include <assert.h>
@@ -429,6 +441,10 @@ static bool gives_way(const struct request *r, const struct request *best)
 	return a != b ? a > b : r->user == best->user && r->priority > best->priority;
 }
 
+/*
+ * The latest paused one; else the least important of the user that holds most beyond its guarantee,
+ * among those younger than @request, or of any age while the user of @request is below its own.
+ */
 struct request *policy_victim(const struct sched *sched, const struct request *request,
 			      uint64_t step, bool own)
 {

@@ -5,6 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ *   tokens   [ prompt ................ | generated ........ | room ........ ]
+ *            0 ....... n_computed ..... n_prompt ... n_tokens .... max_total
+ *
+ *   n_computed <= n_tokens <= max_total;   table covers 0 .. n_computed - 1
+ *   n_tokens = n_prompt + n_generated
+ *   n_computed = n_tokens is never left standing: a GENERATE request then got its next
+ *   token from the same step, a SCORE request is done
+ */
 int request_new(const struct request_desc *desc, uint32_t max_total,
 		uint32_t block_tokens, struct request **ret_request)
 {

@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One request as the scheduler sees it: its tokens, how far they are computed, its blocks.
- *
- * Owns: the token array, the key array and the block table of the request, all sized when
- * it is added, so that no step can run out of memory half way. Runs on the loop thread.
- * Knows no session, ring or text; others name it by id and it names them by cookie.
- *
- *   tokens   [ prompt ................ | generated ........ | room ........ ]
- *            0 ....... n_computed ..... n_prompt ... n_tokens .... max_total
- *
- *   n_computed <= n_tokens <= max_total;   table covers 0 .. n_computed - 1
- *   n_tokens = n_prompt + n_generated
- *   n_computed = n_tokens is never left standing: a GENERATE request then got its next
- *   token from the same step, a SCORE request is done
+ * One request as the scheduler sees it. Owns its tokens, keys and block table, all sized when it is
+ * added, so that no step runs out of memory half way. Others name it by id, and it names them by
+ * cookie. Thread: loop.
  *
  *               add                    first rows, or a hit
  *      ------------------> WAITING ---------------------------> PREFILL
@@ -21,9 +11,8 @@
  *                             |             preempted              v token sampled
  *                             +---------------------------------- DECODE
  *
- *   from each of them, at once or when the step in flight has completed: gone, with one
- *   SCHED_FINISHED event. PAUSED is a flag beside the state: not planned, blocks kept until
- *   somebody else needs them.
+ * From each of them it ends with one SCHED_FINISHED, at once or after the step in flight. A paused
+ * one is not planned, and keeps its blocks until others need them.
  */
 #ifndef KVD_SCHED_REQUEST_H
 #define KVD_SCHED_REQUEST_H
@@ -38,11 +27,8 @@
 
 /**
  * struct sched_quota - what one uid may have at a time; 0 is no limit, but for min_blocks
- * @min_blocks: up to here its requests lose no blocks to those of other uids, and may take
- *	what others hold beyond their own
- * @max_blocks: blocks that its requests hold; one that several of them read counts for each
- * @max_running: requests that are not waiting
- * @max_waiting: requests in the queue
+ * @min_blocks: that its requests do not lose to other uids, and may take from them
+ * @max_blocks: that its requests hold; one that several of them read counts for each
  */
 struct sched_quota {
 	uint32_t min_blocks;
@@ -60,16 +46,15 @@ enum request_state { REQUEST_WAITING, REQUEST_PREFILL, REQUEST_DECODE };
 
 /**
  * struct request_desc - what is asked for
- * @tokens, @n_tokens: the prompt, >= 1 token, each >= 0; borrowed during sched_add() only
- * @max_tokens: GENERATE: how many at most; 0 until EOS or the context is full
+ * @tokens: [n_tokens] the prompt, >= 1 token, each >= 0; borrowed during sched_add()
+ * @max_tokens: GENERATE: 0: until EOS or the context is full
  * @dist: SCORE: what is wanted of the rows from @dist_first on; off is not used
  * @client: which of the clients of this uid asks, for fairness among them
- * @quota: limits of the uid, taken over by its other requests too; NULL: as they were
- * @priority: lower runs earlier, among requests of one uid; up to SCHED_MAX_PRIORITY each way
- * @deadline_ns: when it ends unfinished, on the clock of sched_plan(); 0: never
+ * @quota: of the uid from now on; NULL: as it was
+ * @priority: lower runs earlier, within the uid; up to SCHED_MAX_PRIORITY each way
+ * @deadline_ns: on the clock of sched_plan(); 0: never
  * @owner: label of the client's process, for shared_hit_tokens
- * @salt, @salt_len: narrows sharing; may be empty
- * @cookie: comes back in every event
+ * @salt: [salt_len] narrows sharing
  */
 struct request_desc {
 	uint8_t kind;
@@ -95,26 +80,19 @@ struct request_desc {
 
 /**
  * struct request - one request
- * @id: the scheduler's id
- * @arrival: order of arrival; lower is older
- * @turn: its place among requests of its uid and priority; lower goes first
- * @n_cached: prompt tokens that were hits in its first life (before any preemption)
+ * @turn: place among requests of its uid and priority, before @arrival
+ * @n_computed: rows; @n_cached: of the prompt, hits before any preemption
  * @n_scored: SCORE: positions 1 .. n_scored are reported
- * @max_total: n_tokens at which it ends with REQUEST_LENGTH
+ * @max_total: n_tokens at which it ends
  * @planned: step that it has an entry in
- * @tail: tail buffer of its partial block while it is not WAITING, else REQUEST_NO_TAIL
+ * @tail: tail buffer of its partial block while it runs, else REQUEST_NO_TAIL
  * @cancelled, @expired: ends when the step in flight completes
- * @cow: the last block of the table is another's, with rows that it needs and must copy
- *	before it writes the next one
- * @cow_src: block that the step in flight copies from, referenced till it ends; BLOCK_NONE
- * @charged: blocks that its user is charged for; equals table.n_blocks between calls
- * @heap_place: place in the heap of deadlines; meaningless without a deadline
- * @preempted: lost its blocks at least once
+ * @cow: the last block is another's: copied before its next row is written
+ * @cow_src: block that the step in flight copies from, with a ref; BLOCK_NONE
+ * @charged: blocks that its user is charged for; table.n_blocks between calls
  * @uncached: neither looks for nor publishes prefixes
- * @started_ns: when it first left the queue
- * @prev_run, @next_run: all requests that are not WAITING, oldest first
- * @prev, @next: WAITING: queue of the uid; PREFILL: prefill list of the uid; by priority,
- *	then turn, then oldest first
+ * @prev_run, @next_run: PREFILL and DECODE, oldest first
+ * @prev, @next: WAITING, PREFILL: list of the uid by priority, turn, arrival
  */
 struct request {
 	uint32_t id;
@@ -164,15 +142,7 @@ struct request {
 	struct request *next;
 };
 
-/**
- * request_new() - copy a description
- * @desc: valid by sched_add()'s rules
- * @max_total: tokens, prompt included; >= desc->n_tokens
- * @block_tokens: tokens per block
- * @ret_request: the request, WAITING, id 0
- *
- * Return: 0, or -ENOMEM.
- */
+/* @desc: valid; @max_total: >= desc->n_tokens. WAITING, with id 0. Return: 0 or -ENOMEM. */
 int request_new(const struct request_desc *desc, uint32_t max_total,
 		uint32_t block_tokens, struct request **ret_request);
 

@@ -1,4 +1,19 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * The life of requests, and their events.
+ *
+ *   sched_add()  sched_cancel()  sched_pause()      any time, also during a step
+ *        |            |               |
+ *        v            v               v
+ *      [ requests ] -- sched_plan() --> struct plan --> worker
+ *           ^                                             |
+ *           +-------- sched_complete() <-- struct plan_result
+ *                          |
+ *                          v   sched_events(): TOKEN, SCORED, FINISHED
+ *
+ * A run is replayed by replaying the calls. Quotas are checked where the cost arises; who is at a
+ * limit waits for itself and for nobody else.
+ */
 #include "daemon/sched/sched.h"
 #include "daemon/sched/state.h"
 

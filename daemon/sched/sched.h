@@ -1,34 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The scheduler: which rows the next step runs.
- *
- * Owns: every request from sched_add() to its SCHED_FINISHED event, and the block tables of
- * all. Runs on the loop thread. Deterministic: it reads no clock, draws no random numbers
- * and takes all it knows from its callers, so a run is replayed by replaying the calls.
- * Relies on daemon/cache; the pool and the index outlive it. Knows no sockets, models or
- * devices.
- *
- *   sched_add()  sched_cancel()  sched_pause()      any time, also during a step
- *        |            |               |
- *        v            v               v
- *      [ requests ] -- sched_plan() --> struct plan --> worker
- *           ^                                             |
- *           +-------- sched_complete() <-- struct plan_result
- *                          |
- *                          v   sched_events(): TOKEN, SCORED, FINISHED
- *
- * One plan is in flight at a time.
- *
- * A plan holds one row for each request that decodes, then prefill chunks: uids take
- * turns over rows (step.c, policy.c), waiting requests are admitted and adopt what is
- * published (admit.c). Quotas are checked where the cost arises; who is at a limit
- * waits for itself and for nobody else.
- *
- * Deadlines: a request that is past its own ends with SCHED_REASON_DEADLINE at the next
- * sched_plan() or sched_expire(); the step in flight is not cut short.
- *
- * When blocks run out, cached ones are evicted, then paused and younger requests lose theirs and
- * are computed again later. Older requests never lose blocks to younger ones.
+ * The scheduler: which rows the next step runs. Owns every request from sched_add() to its
+ * SCHED_FINISHED event, and all block tables. Deterministic: clock and random numbers come from
+ * its callers. Relies on daemon/cache, which outlives it. Knows no sockets, models or devices.
+ * Thread: loop. One plan is in flight at a time.
  */
 #ifndef KVD_SCHED_SCHED_H
 #define KVD_SCHED_SCHED_H
@@ -47,14 +22,10 @@
  * @max_num_seqs: requests that run at once, 1 .. 4096
  * @max_num_batched_tokens: rows of a step, >= max_num_seqs
  * @max_model_len: tokens of a sequence, prompt and generated
- * @max_waiting: requests beyond the running ones that may queue; the sum of both is at most
- *	65,535
- * @block_tokens: tokens per block; as in the prefix index
+ * @max_waiting: beyond the running ones; both together at most 65,535
  * @max_dist_words: words of distributions that one step may yield; 0: none are asked for
- * @enable_prefix_caching: look for and publish prefixes
- * @copy_rows: the rows of a block can be copied one by one, as the KV format stores them: a
- *	fork inside a block copies it; else it computes the block's rows again
- * @eos, @n_eos: tokens that end a sequence
+ * @copy_rows: rows of a block can be copied one by one; else a fork inside it computes them again
+ * @eos: [n_eos] tokens that end a sequence
  */
 struct sched_config {
 	uint32_t max_num_seqs;
@@ -69,51 +40,48 @@ struct sched_config {
 	uint32_t n_eos;
 };
 
-/* Named conditions of sched_add(). */
+/* Named conditions of sched_add(); INVALID: no tokens, a negative token, an unknown kind. */
 enum {
-	SCHED_PROMPT_TOO_LONG = 1, /* n_tokens > limit, by max_model_len */
-	SCHED_CANNOT_EVER_FIT = 2, /* needs more blocks than the pool has */
-	SCHED_QUEUE_FULL = 3,      /* limit requests wait already */
-	SCHED_INVALID = 4,         /* no tokens, a negative token, unknown kind */
-	SCHED_QUOTA_BLOCKS = 5,    /* needs more blocks than its uid may hold */
-	SCHED_QUOTA_WAITING = 6,   /* its uid has limit requests waiting already */
-	SCHED_NO_PARENT = 7,       /* sched_fork(): nothing to branch from */
+	SCHED_PROMPT_TOO_LONG = 1,
+	SCHED_CANNOT_EVER_FIT = 2,
+	SCHED_QUEUE_FULL = 3,
+	SCHED_INVALID = 4,
+	SCHED_QUOTA_BLOCKS = 5,
+	SCHED_QUOTA_WAITING = 6,
+	SCHED_NO_PARENT = 7,
 };
 
-/* The numbers behind a condition of sched_add(): tokens, blocks, requests or the index of the bad
- * token, and what would have been allowed. */
+/* Of a condition: tokens, blocks, requests or the index of a bad token; and what is allowed. */
 struct sched_refusal {
 	uint64_t wanted;
 	uint64_t limit;
 };
 
+/* SCORED: the logprob of a prompt token is known. FINISHED: the last event of its id. */
 enum sched_event_kind {
-	SCHED_TOKEN,    /* a token was sampled */
-	SCHED_SCORED,   /* the logprob of a prompt token is known */
-	SCHED_FINISHED, /* the request is gone; the last event of its id */
+	SCHED_TOKEN,
+	SCHED_SCORED,
+	SCHED_FINISHED,
 };
 
+/* STOP: EOS, or SCORE complete. LENGTH: of max_tokens, max_model_len or the pool. */
 enum sched_reason {
 	SCHED_REASON_NONE,
-	SCHED_REASON_STOP,      /* end-of-sequence token, or SCORE complete */
-	SCHED_REASON_LENGTH,    /* max_tokens, max_model_len or the pool's size reached */
-	SCHED_REASON_CANCELLED, /* sched_cancel() */
-	SCHED_REASON_ERROR, /* `status` says which: -ENOSPC pool, -EDQUOT quota, device */
-	SCHED_REASON_DEADLINE, /* its time was up */
+	SCHED_REASON_STOP,
+	SCHED_REASON_LENGTH,
+	SCHED_REASON_CANCELLED,
+	SCHED_REASON_ERROR,
+	SCHED_REASON_DEADLINE,
 };
 
 /**
- * struct sched_event - one thing that happened to a request
- * @kind: enum sched_event_kind
+ * struct sched_event - one thing that happened to the request of @id and @cookie
  * @reason: FINISHED: enum sched_reason
- * @is_eos: TOKEN: it is an end-of-sequence token, not part of the text; FINISHED with STOP
- *	follows unless ignore_eos. It counts as generated
- * @id, @cookie: which request
- * @token, @logprob: TOKEN, SCORED
+ * @is_eos: TOKEN: not part of the text, but counts as generated; ends it unless ignore_eos
+ * @token, @logprob: TOKEN, SCORED; -1 after the last position of a SCORE
  * @position: absolute position of @token in the sequence
- * @dist: SCORED: what was wanted of the distribution that @token was drawn from; its words
- *	are in plan_result.dist until the next step. After the last position @token is -1
- * @status: FINISHED with ERROR: -errno
+ * @dist: SCORED: what was wanted of its distribution, in plan_result.dist until the next step
+ * @status: FINISHED with ERROR: -ENOSPC pool, -EDQUOT quota, -EDOM logits, else the device
  * @n_prompt, @n_cached, @n_generated: FINISHED: usage in tokens
  */
 struct sched_event {
@@ -132,12 +100,10 @@ struct sched_event {
 	uint32_t n_generated;
 };
 
-/**
- * struct sched_counters - since start, never reset
- * @prompt_tokens: of requests that left the queue for the first time; @cached_tokens: hits of them
- * @computed_rows: rows of completed plans
- * @deferrals: times a request left its next block to another in the same step
- * @reliefs: preemptions for the sake of a uid that had nothing running
+/*
+ * Since start. @prompt_tokens, @cached_tokens: of requests that left the queue for the first time.
+ * @deferrals: times a request left its next block to another in the same step. @reliefs:
+ * preemptions for a uid that had nothing running.
  */
 struct sched_counters {
 	uint64_t steps;
@@ -159,25 +125,22 @@ struct sched_counters {
 
 struct sched;
 
-/* An empty scheduler over @cache, of the same block_tokens, which outlives it. Return: 0, -EINVAL,
- * -ENOMEM. */
+/* @cache: of the same block_tokens; outlives it. Return: 0, -EINVAL, -ENOMEM. */
 int sched_new(const struct sched_config *config, struct cache *cache,
 	      struct sched **ret_sched);
 
 /* Drops every request without events. No plan may be in flight on a worker. */
 void sched_free(struct sched *sched);
 
-/* Capacities for plan_init(): a plan of this scheduler always fits into them. */
+/* Capacities for plan_init() that every plan of this scheduler fits into. */
 void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps);
 
 /**
  * sched_add() - take a request into the queue
- * @ret_id: never 0; ids of finished requests come back only after 65,535 reuses of their place
- * @ret_refusal: with a condition: its numbers; may be NULL
+ * @ret_id: never 0; reused only after 65,535 other requests in its slot
  *
  * A max_tokens beyond max_model_len or the pool's size is cut to it and ends with LENGTH.
- *
- * Return: 0, a condition, or -ENOMEM.
+ * Return: 0, a condition with *@ret_refusal (or NULL), or -ENOMEM.
  */
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
 	      uint32_t *ret_id, struct sched_refusal *ret_refusal);
@@ -185,9 +148,8 @@ int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now
 /**
  * sched_fork() - branch a live sequence at any of its tokens
  * @id: the parent; it never changes by this, and may end before or after its children
- * @n_tokens: how many of the parent's tokens the child begins with, 1 .. what it has
- * @desc: a GENERATE; its tokens, perhaps none, follow those of the parent, whose domain, salt and
- *	owner it has
+ * @n_tokens: leading tokens of the parent that the child has, >= 1
+ * @desc: a GENERATE; its tokens, perhaps none, follow; domain, salt and owner are the parent's
  *
  * Return: as sched_add(); SCHED_NO_PARENT: @id is gone or has fewer tokens.
  */
@@ -195,55 +157,51 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 	       const struct request_desc *desc, uint64_t now_ns, uint32_t *ret_id,
 	       struct sched_refusal *ret_refusal);
 
-/* Ends a request early, if it is there: its blocks return at once, or when the step in flight that
- * has rows of it has completed. One FINISHED event follows, and no TOKEN of that step. */
+/*
+ * Ends a request early, with one FINISHED: at once, or when the step that has rows of it completes,
+ * without a TOKEN of it. Here and for sched_pause() an id that is gone is fine.
+ */
 void sched_cancel(struct sched *sched, uint32_t id);
 
-/* Stops or resumes planning a request, if it is there. A step in flight is still reported. */
+/* Stops or resumes planning a request. A step in flight is still reported. */
 void sched_pause(struct sched *sched, uint32_t id, bool paused);
 
-/**
- * sched_plan() - the next step
- * @plan: initialized with at least sched_plan_caps(); in flight until sched_complete()
- *
- * Events may appear also without rows. Return: number of rows; 0: nothing can run until
- * something is added, resumed or cancelled.
+/*
+ * The next step. @plan: of at least sched_plan_caps(); in flight until sched_complete().
+ * Return: rows; 0: nothing can run until something is added, resumed or cancelled. There may be
+ * events without rows.
  */
 uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan);
 
-/* Applies what the step in flight has brought; with a negative status all its requests fail. Events
- * of the last one must have been cleared. */
+/* A negative status fails all requests of the step. Earlier output events must be cleared. */
 void sched_complete(struct sched *sched, const struct plan *plan,
 		    const struct plan_result *result);
 
 /* Ends what is past its deadline, for a caller that has nothing to plan. */
 void sched_expire(struct sched *sched, uint64_t now_ns);
 
-/* The earliest deadline of all requests, or 0 if there is none. */
+/* The earliest deadline; 0: none. */
 uint64_t sched_next_deadline(const struct sched *sched);
 
-/* New limits for a uid; nothing is taken away at once. Unknown uids are ignored. */
+/* Nothing is taken away at once. Unknown uids are ignored. */
 void sched_set_quota(struct sched *sched, uint32_t uid, const struct sched_quota *quota);
 
-/* What a uid has now: see struct sched_quota. */
 struct sched_usage {
 	uint32_t running;
 	uint32_t waiting;
 	uint32_t blocks;
 };
 
-/* All zero for a uid without requests. */
+/* As struct sched_quota counts; all zero for a uid without requests. */
 void sched_usage(const struct sched *sched, uint32_t uid, struct sched_usage *ret_usage);
 
-/* What happened since sched_clear_events(), in order: borrowed until the next call that is not
- * sched_get() or sched_stats(). */
+/* In order, since sched_clear_events(); borrowed until a call that changes something. */
 const struct sched_event *sched_events(const struct sched *sched, uint32_t *ret_n);
 void sched_clear_events(struct sched *sched);
 
-/* Borrowed; NULL if the id is gone. */
 const struct request *sched_get(const struct sched *sched, uint32_t id);
 
-/* Now; @running: all that do not wait, paused ones among them. */
+/* @running: all that do not wait, paused ones too. */
 struct sched_stats {
 	uint32_t running;
 	uint32_t waiting;
@@ -253,7 +211,7 @@ struct sched_stats {
 
 void sched_stats(const struct sched *sched, struct sched_stats *ret_stats);
 
-/* Whether tables, lists, pool and index agree; O(everything). Return: 0, or -EINVAL. */
+/* Whether tables, lists, pool and index agree; O(everything). Return: 0, -EINVAL, -ENOMEM. */
 int sched_check(const struct sched *sched);
 
 #endif

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of struct sched, shared by the files of this folder and nobody else.
- *
- * Owns: the lists that requests stand in. A live request stands in exactly one slot, and in
- *
- *   WAITING   its user's waiting list
- *   PREFILL   the run list and its user's prefill list
- *   DECODE    the run list
- *
- * The run list is ordered by arrival, oldest first, the lists of a user by priority, then
- * by turn, then by arrival. A user is in the work ring while one of its two lists holds
- * anything, so a step looks only at users that want prefill.
- *
- * Turns are the round robin among the clients of a user, as the order of one list: the
- * requests of a client have rising turns, and the first one of a client that had none
- * waiting takes the turn after the one that was let in last. So the i-th requests of all
- * clients stand together, however many one of them has queued. (Start-time fair queueing
- * with each request of size one; source: Goyal, Vin, Cheng, SIGCOMM 1996.)
+ * The inside of struct sched, for the files of this folder only. A live request stands in one slot;
+ * while WAITING in its user's waiting list, else in the run list, and for PREFILL also in its
+ * user's prefill list. The run list is by arrival, those of a user by priority, turn, arrival.
  *
  *   sched.c     life of requests, events      policy.c    users, lists, shares, victims
  *   step.c      builds a plan                 admit.c     who gets into it
@@ -42,16 +28,12 @@ struct request_list {
 
 /**
  * struct sched_user - one uid with live requests
- * @n_live, @n_running, @n_waiting: its requests in any state, not waiting, waiting
- * @n_blocks: blocks that its requests are charged for
- * @quota: its limits
- * @deficit: rows it may have before others have caught up; below 0 it had more than its turn
+ * @deficit: rows it may have before others have caught up; < 0: had more than its turn
  * @allowance: rows of the plan being built that are its by right
- * @turns: by priority: the highest turn of those that were let in from the queue
- * @cursor: next of @prefill to look at while a plan is built
- * @cursor_waiting: next of @waiting
+ * @turns: by priority: the highest turn that was let in from the queue
+ * @cursor, @cursor_waiting: next of @prefill and @waiting to look at while a plan is built
  * @rank: candidates it has in the plan being built
- * @prev_work, @next_work: work ring; NULL outside
+ * @prev_work, @next_work: work ring, while one of its two lists is not empty; else NULL
  */
 struct sched_user {
 	uint32_t uid;
@@ -73,16 +55,12 @@ struct sched_user {
 	struct sched_user *next_hash;
 };
 
-/**
- * struct sched_turns - requests of one client and priority
- * @last: turn of the one that waits last; anything while none does
- */
+/* Of one client and priority. @last: turn of the one that waits last; undefined if none does */
 struct sched_turns {
 	uint64_t last;
 	uint32_t n_waiting;
 };
 
-/* One client of a user, while it has live requests. */
 struct sched_client {
 	uint64_t id;
 	struct sched_user *user;
@@ -97,22 +75,14 @@ struct sched_slot {
 	uint32_t next_free;
 };
 
-/**
- * struct sched_claim - a block that a request computes in the plan being built
- * @step: plan that it belongs to; any other means an empty place
- */
+/* A block that a request computes in the plan of @step; any other step: an empty place. */
 struct sched_claim {
 	uint64_t step;
 	struct request *request;
 	uint32_t block;
 };
 
-/**
- * struct sched_candidate - a request that could get a prefill chunk
- * @rank: how many of its user came before it
- * @want: rows until its prompt is computed
- * @quota: rows granted
- */
+/* @rank: of the same user before it; @want: rows of its prompt; @quota: rows granted */
 struct sched_candidate {
 	struct request *request;
 	uint32_t rank;
@@ -122,24 +92,18 @@ struct sched_candidate {
 
 /**
  * struct sched - the scheduler
- * @step: number of the plan in flight, or of the last one
- * @n_slots: max_num_seqs + max_waiting
- * @run, @n_running: PREFILL and DECODE, paused ones too
- * @n_paused: requests with the flag, in any state
- * @n_paused_running: those in the run list
+ * @step: of the plan in flight, or of the last one
+ * @run_head, @n_running: PREFILL and DECODE, paused ones too
+ * @n_paused: in any state; @n_paused_running: in the run list
  * @first: user that goes first in the next plan; any member of the work ring
- * @stalled: a request found no block in the plan built last
- * @stalled_before: or in the one before
- * @tails: [max_num_seqs] tail buffers of partial blocks; those that no running request has come
- *	first, n_free_tails of them
+ * @stalled, @stalled_before: a request found no block in the plan built last, in the one before
  * @capped: a request found its user at max_blocks in the plan built last
- * @spare: blocks that nobody who runs will need, as far as one can tell, in the plan being
- *	built
- * @starved: a user without running requests was not let in for want of places or blocks
- * @heap: [n_slots] requests with a deadline, a binary heap, the earliest first
+ * @starved: a user without running requests was kept out for want of places or blocks
+ * @spare: blocks that no running request is likely to need, in the plan being built
+ * @tails: [max_num_seqs] tail buffers, the n_free_tails free ones first
+ * @heap: [n_slots] n_heap requests with a deadline, the earliest first
  * @claims: [n_claims] open hash, n_claims a power of two
- * @candidates: [max_num_seqs]; @deferred: [max_num_seqs]
- * @events: [cap_events]
+ * @candidates, @deferred: [max_num_seqs]; @events: [cap_events]
  */
 struct sched {
 	struct sched_config config;
@@ -196,12 +160,10 @@ struct sched {
 	struct sched_counters counters;
 };
 
-/* sched.c */
-
-/* Borrowed; NULL if the id is gone. */
+/* sched.c. Borrowed; NULL if the id is gone. */
 struct request *sched_request(const struct sched *sched, uint32_t id);
 
-/* Appends an event of @request to the list; there is always room. */
+/* Appends an event of @request; there is always room. */
 struct sched_event *sched_emit(struct sched *sched, const struct request *request,
 			       enum sched_event_kind kind);
 
@@ -209,31 +171,21 @@ struct sched_event *sched_emit(struct sched *sched, const struct request *reques
 void sched_finish(struct sched *sched, struct request *request, enum sched_reason reason,
 		  int status);
 
-/* deadline.c */
-
-/* Puts a request with a deadline into the heap, or takes it out. */
+/* deadline.c. Into the heap if it has a deadline, and out of it. */
 void deadline_link(struct sched *sched, struct request *request);
 void deadline_unlink(struct sched *sched, struct request *request);
 
-/* Whether the heap is one. */
 bool deadline_check(const struct sched *sched);
 
-/* policy.c */
-
-/* Charges the user of @request for what the table holds now. */
+/* policy.c. Charges the user of @request for what the table holds now. */
 void policy_charge(struct request *request);
 
-/* Blocks that @user may still take. */
 uint32_t policy_blocks_left(const struct sched_user *user);
 
-/* The user of @uid if it has requests, else NULL. */
+/* NULL: no requests. */
 struct sched_user *policy_user_find(const struct sched *sched, uint32_t uid);
 
-/**
- * policy_join() - make a request one of its user and client, made if need be
- *
- * Return: 0 or -ENOMEM. policy_leave() undoes it, and may free both.
- */
+/* Makes the user and client if need be; policy_leave() undoes it. Return: 0 or -ENOMEM. */
 int policy_join(struct sched *sched, struct request *request, uint32_t uid,
 		uint64_t client);
 void policy_leave(struct sched *sched, struct request *request);
@@ -247,92 +199,58 @@ bool policy_turn_valid(const struct request *request);
 /* @request, which waits, is let in: newcomers come after its turn. */
 void policy_let_in(const struct request *request);
 
-/* Puts a request with a new state into the lists of that state, or takes it out. */
+/* Into the lists of its state, and out of them. */
 void policy_link(struct sched *sched, struct request *request);
 void policy_unlink(struct sched *sched, struct request *request);
 
-/* Moves a request to another state and its lists. */
 void policy_move(struct sched *sched, struct request *request, enum request_state state);
 
 /* Takes all blocks from a running request and sends it back to the queue. */
 void policy_preempt(struct sched *sched, struct request *request);
 
-/* The latest paused request of @user (NULL: of all) that runs and holds blocks (or @any). */
+/* The latest paused one of @user (NULL: of all) that runs and holds blocks (or @any). */
 struct request *policy_paused_victim(const struct sched *sched,
 				     const struct sched_user *user, bool any);
 
-/**
- * policy_victim() - whose blocks @request may have
- * @own: look among the requests of the same user only
- *
- * Return: a request without rows in plan @step that holds blocks: the latest paused one,
- * else the least important of the user that holds most beyond its guarantee, among those
- * younger than @request, or of any age while the user of @request is below its own; NULL if
- * there is none.
- */
+/* Whose blocks @request may have: no rows in plan @step; @own: of the same user; or NULL */
 struct request *policy_victim(const struct sched *sched, const struct request *request,
 			      uint64_t step, bool own);
 
-/* If somebody starves, sends one request of the user that has most back to the queue. */
+/* If a user starves, sends one request of the user that has most back to the queue. */
 void policy_relieve(struct sched *sched);
 
 /* Divides @budget rows among sched->candidates: sets their quotas. */
 void policy_share(struct sched *sched, uint32_t budget);
 
-/* @request got @n_rows rows in the plan being built. */
 void policy_served(struct sched *sched, struct request *request, uint32_t n_rows);
 
-/* admit.c */
-
-/**
- * admit_gather() - who could use @budget rows for prefill in plan @step
- *
- * Users in turn, each one's requests by age; waiting ones are admitted on the way, blocks
- * that were published meanwhile are adopted. Fills sched->candidates, and sched->deferred
- * with those whose next block a candidate is about to compute.
- */
+/* admit.c. Fills sched->candidates and sched->deferred, for plan @step with @budget rows left. */
 void admit_gather(struct sched *sched, uint64_t step, uint32_t budget);
 
-/**
- * admit_allowed() - whether a fork may run at once: a place is free and its user within its
- * limits
- */
+/* Whether a fork may run at once: a place is free and its user within its limits. */
 bool admit_allowed(const struct sched *sched, const struct request *request);
 
-/* fork.c */
-
-/**
- * fork_share() - let a new request begin with the blocks of another
- * @child: just added, waiting; runs at once if it may, else nothing happens
- * @n_tokens: leading tokens that both have in common
- */
+/* fork.c. @child, new, gets @parent's blocks for @n_tokens and runs, if it may; else nothing. */
 void fork_share(struct sched *sched, struct request *child, const struct request *parent,
 		uint32_t n_tokens);
 
-/**
- * fork_copy() - give a fork its own copy of the block that it writes into
- * @id: the copy, taken, not yet in any table
- */
+/* Its own copy of the block that it writes into. @id: the copy, taken, in no table yet */
 void fork_copy(struct sched *sched, struct plan *plan, struct request *request,
 	       uint32_t id);
 
-/* The last block of the table is to be a copy of @src, with its reference till it is made. */
+/* The last block of the table is to be a copy of @src, with its ref till it is made. */
 void fork_plan_copy(struct sched *sched, struct plan *plan, struct request *request,
 		    uint32_t src);
 
-/* No block for a copy: computes the rows again instead. */
+/* No block for a copy: computes the rows again. */
 void fork_recompute(struct sched *sched, struct request *request);
 
-/* The step has ended. A copy of rows that a flush took meanwhile, or before a fork, is not
- * published: what the table says of them stays. Any other is the request's own. */
 void fork_copied(struct sched *sched, struct request *request);
 
-/* The copy is made, or will not be: lets go of the source. */
+/* The copy is made, or will not be: drops the ref of the source. */
 void fork_release(struct sched *sched, struct request *request);
 
-/* claims.c */
-
-/* Another request that has claimed the next block of @request in plan @step, or NULL. */
+/* claims.c. Another request that claimed the next block of @request in plan @step, or NULL. */
 struct request *claims_by(struct sched *sched, uint64_t step, struct request *request);
 
 /* @request computes all full blocks that begin in [from, to); replaces equal claims. */
@@ -343,7 +261,6 @@ void claims_add(struct sched *sched, uint64_t step, struct request *request,
 uint32_t claims_end(struct sched *sched, uint64_t step, struct request *request,
 		    uint32_t end);
 
-/* Blocks that hold @n_tokens tokens. */
 static inline uint32_t sched_blocks_for(const struct sched *sched, uint32_t n_tokens)
 {
 	uint32_t bt = sched->config.block_tokens;
