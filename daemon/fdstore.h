@@ -26,7 +26,7 @@
 enum { FDSTORE_FULL = 1 };
 
 /* One that lies in the store. @fd: of one that came back; -1: taken, or pushed by this process.
- * @cut: its name is longer than this: nobody knows it, and nobody can remove it */
+ * @cut: its name is longer than this: it is unknown here, and cannot be removed */
 struct fdstore_entry {
 	int fd;
 	bool cut;
@@ -74,7 +74,7 @@ int fdstore_push(struct fdstore *store, const char *name, int fd);
  * Return: 0 or -errno. */
 int fdstore_remove(struct fdstore *store, const char *name);
 
-/* Likewise a socket that was shut down, which the manager lets go of by itself, too. */
+/* The same for a socket that was shut down, which the manager also drops by itself. */
 void fdstore_leave(struct fdstore *store, const char *name);
 
 /* Waits until the manager has acted on everything sent so far. Return: 0; -ETIMEDOUT; -errno. */

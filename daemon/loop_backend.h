@@ -4,7 +4,7 @@
  *
  * loop.c decides what a slot should watch; a back end makes the kernel agree and turns what it says
  * into loop_dispatch_x() calls. The kernel has a key, (generation << 32 | index), never an address.
- * Every change of a slot steps its generation: a completion of the old meaning matches no more.
+ * Every change of a slot steps its generation: a completion from before no longer matches.
  */
 #ifndef KVD_DAEMON_LOOP_BACKEND_H
 #define KVD_DAEMON_LOOP_BACKEND_H

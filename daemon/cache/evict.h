@@ -62,8 +62,8 @@ struct evict_ghost {
 
 /* @links: [n_blocks + EVICT_N_LISTS], at the end the heads of the lists. @blocks: [n_blocks].
  * @ghosts: [n_ghosts] by key, a power of two. @n_listed: candidates in each list. @target: those
- * that `recent` may keep while others would have to go. @n_evicted: from 1; @n_ghosts_of: of each
- * list, of late. @is_leaf, @parent_of: of a block in @index, which sets them */
+ * that `recent` may keep while others would have to go. @n_evicted: from 1; @n_ghosts_of: recent
+ * ones of each list. @is_leaf, @parent_of: of a block in @index, which sets them */
 struct evict {
 	const struct evict_policy *policy;
 	struct evict_link *links;

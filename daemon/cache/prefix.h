@@ -239,7 +239,7 @@ int prefix_restore(struct prefix_index *index, struct image *image,
 /* Writes down published blocks, @max_bytes of them, or one. Return: how many are left. */
 uint32_t prefix_save(struct prefix_index *index, size_t max_bytes);
 
-/* Whether every equation holds; O(n_blocks). Return: 0, or -EINVAL. */
+/* Whether every equation holds, in O(n_blocks). Return: 0, or -EINVAL. */
 int prefix_check(const struct prefix_index *index);
 
 #endif
