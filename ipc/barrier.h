@@ -3,10 +3,8 @@
 #define KVD_IPC_BARRIER_H
 
 /*
- * Every access to a word that two processes share goes through this file, so
- * that memory order has one home. The words themselves are plain integers in
- * <kvd/abi.h>; no other file uses atomics on them. Works on any thread, relies on
- * the compiler's __atomic builtins, knows nothing of rings.
+ * Every access to a word that two processes share: memory order has one home. The words are
+ * plain integers in <kvd/abi.h>. Any thread; relies on the compiler's __atomic builtins.
  *
  * What pairs with what:
  *
@@ -38,10 +36,8 @@ static inline void shm_store_release_u64(uint64_t *p, uint64_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
-/*
- * Relaxed: exactly one load or store, whole, in no order with others. For entry
- * payloads (ordered by their seq) and for flag words (ordered by the barrier).
- */
+/* Relaxed: one whole load or store. For entry payloads (ordered by their seq) and flag words
+ * (ordered by the barrier). */
 static inline uint64_t shm_load_u64(const uint64_t *p)
 {
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -62,11 +58,8 @@ static inline void shm_store_u32(uint32_t *p, uint32_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
-/*
- * Orders every earlier store before every later load, on this CPU. The thread
- * sanitizer knows no fences; there an atomic exchange stands in, which is a full
- * barrier on the machines that it runs on.
- */
+/* Orders earlier stores before later loads. The thread sanitizer knows no fences; there an atomic
+ * exchange is a full barrier on the machines that it runs on. */
 static inline void shm_full_barrier(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -78,7 +71,7 @@ static inline void shm_full_barrier(void)
 #endif
 }
 
-/* In a polling loop: leave the core's resources to its other hardware thread. */
+/* In a polling loop: leaves the core to its other hardware thread. */
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

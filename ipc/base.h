@@ -29,10 +29,8 @@
 /* Run on leaving the scope: _cleanup_(closep) int fd = -1; */
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 
-/*
- * Memory that prompts and answers lie in leaves no trace when it is freed, and none behind
- * when it grows. @len: its bytes, all of them that were ever written. NULL is fine.
- */
+/* Memory of prompts and answers leaves no trace. @len: all bytes that were ever written. NULL is
+ * fine. */
 static inline void secret_free(void *p, size_t len)
 {
 	if (p)
@@ -40,7 +38,7 @@ static inline void secret_free(void *p, size_t len)
 	free(p);
 }
 
-/* As realloc(): @p stays as it is where NULL is returned. It becomes larger or smaller. */
+/* As realloc(): @p is unchanged where NULL is returned. */
 static inline void *secret_realloc(void *p, size_t old_len, size_t len)
 {
 	void *moved = malloc(len);
@@ -59,7 +57,7 @@ static inline void closep(int *fd)
 		close(*fd);
 }
 
-/* Close if open; returns -1 to assign back: fd = fd_close(fd); */
+/* fd = fd_close(fd); */
 static inline int fd_close(int fd)
 {
 	if (fd >= 0)

@@ -77,6 +77,7 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
 	return 0;
 }
 
+/* Scrubs, as a client may hold its mappings for ever. */
 void ring_daemon_deinit(struct ring_daemon *r)
 {
 	if (r->c2d.map || r->d2c.map) {
@@ -275,6 +276,10 @@ void ring_daemon_notify(struct ring_daemon *r)
 		doorbell_signal_complete(r->fd_complete[1]);
 }
 
+/*
+ * While CQ_FULL is set only room in the CQ counts as work, since no SQE would be taken: a client
+ * that stops reading while its SQ is full does not keep the loop awake.
+ */
 enum ring_status ring_daemon_arm(struct ring_daemon *r)
 {
 	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];

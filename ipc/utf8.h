@@ -14,14 +14,8 @@
 
 enum { UTF8_NONE = 0, UTF8_CUT = -1 };
 
-/**
- * utf8_next() - the character at the start of some bytes
- * @s:        @len >= 1 bytes
- * @ret_code: its code point, on success
- *
- * Return: its length, 1 to 4; UTF8_NONE: no character starts here; UTF8_CUT: the bytes end
- * inside one, which more bytes could complete.
- */
+/* The character at the start of @len >= 1 bytes. Return: its length, 1 to 4; UTF8_NONE: no
+ * character starts here; UTF8_CUT: the bytes end inside one, which more bytes could complete. */
 static inline int utf8_next(const void *s, size_t len, uint32_t *ret_code)
 {
 	const uint8_t *p = s;

@@ -25,7 +25,6 @@ daemon/engine/weights_keep.h
 daemon/sched/plan.h
 daemon/serve/emit.h
 daemon/serve/sessions.h
-ipc/fdpass.h
 """.split()
 
 
