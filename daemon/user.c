@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* See user.h. */
+/*
+ * See user.h. The scheduler takes back what it charged (preemption), which nothing here ever does.
+ * A named domain's number is a hash, so that it means the same after a restart; the name itself is
+ * hashed into every key. A user that cannot be resolved has a domain of its own, which is never
+ * less safe.
+ */
 #include "daemon/user.h"
 
 #include <assert.h>

@@ -3,19 +3,15 @@
 #define KVD_DAEMON_USER_H
 
 /*
- * Users: which domain a uid shares in, what it may have, and what its sessions hold.
- *
- * Owns: one struct user for each uid with a session, or with limits that an administrator
- * set. What costs a user something embeds a struct user_charge. Blocks and requests are
- * charged by the scheduler in objects of its own: it knows uids and quotas, not users, and
- * takes back what it charged (preemption), which nothing here ever does. Thread: loop. Relies
- * on the configuration, whose names are resolved once, in users_init().
+ * Users: which domain a uid shares in, what it may have, and what its sessions hold. Owns a struct
+ * user for each uid with a session, or with limits that an administrator set. The scheduler charges
+ * blocks and requests itself. Relies on the configuration; users_init() resolves its names. Thread:
+ * loop.
  *
  *   domain of a uid   the first [domain NAME] that lists it or one of its groups, as the
  *                     kernel attests them (SO_PEERGROUPS); else a domain of its own
  *   number            its own: the uid; a named one: USER_DOMAIN_NAMED and 16 bits of a
- *                     hash of the name, so that it means the same after a restart. uids in
- *                     that range are not let in. The name itself is hashed into every key.
+ *                     hash of the name. uids in that range are not let in.
  */
 
 #include <stdbool.h>
@@ -35,9 +31,9 @@ struct config_report;
 /* Name of PREFIX_DOMAIN_PUBLIC, where pinned prefixes lie that all may read. */
 #define USER_DOMAIN_PUBLIC "public"
 
-/* What a user's sessions hold beside blocks. */
+/* Beside blocks; USER_BYTES: arenas of rings, tokens kept for FORK. */
 enum user_resource {
-	USER_BYTES, /* arenas of rings, tokens kept for FORK */
+	USER_BYTES,
 	USER_N_RESOURCES,
 };
 
@@ -48,8 +44,7 @@ enum user_resource {
  * @quota: what the scheduler enforces
  * @max_connections, @max: what sessions enforce; 0: no limit
  * @n_connections, @used: charged now
- * @set: KVD_QUOTA_* of the limits that an administrator set; they stay as they are, also
- *	while nobody is connected
+ * @set: KVD_QUOTA_* of the limits that an administrator set; they outlast its connections
  */
 struct user {
 	struct user *next;
@@ -65,12 +60,7 @@ struct user {
 	uint32_t set;
 };
 
-/**
- * struct user_charge - what one object costs its user; embedded in it
- * @user: NULL: nothing was charged
- *
- * All-zero is empty. An object's charge ends with the object, in its deinit.
- */
+/* What one object costs its user, embedded in it. All zero: nothing was charged. */
 struct user_charge {
 	struct user *user;
 	uint64_t amount[USER_N_RESOURCES];
@@ -86,40 +76,33 @@ struct user_domain {
 	size_t n_gids;
 };
 
-/* @map: which ids of peers are somebody's */
+/* @map: which ids of peers are somebody's; @list: by rising uid */
 struct users {
 	const struct config *config;
 	struct user_map map;
 	struct user_domain *domains;
 	uint32_t n_domains;
-	struct user *list; /* by rising uid */
+	struct user *list;
 };
 
-/* Named condition of users_init(). */
 enum { USERS_BAD_DOMAIN = 1 };
 
-/**
- * users_init() - resolve the names in the configuration
- * @report: gets each name that there is not (now), and each uid that two domains list, with
- *	the place where it was set; the former are left out, the latter in the first domain
- *
- * A user that is left out has a domain of its own, which is never less safe.
- *
- * Return: 0, also with reports; USERS_BAD_DOMAIN: the name of a domain cannot be used;
- * -ENOMEM. users_deinit() is safe after each.
+/*
+ * Resolves the names in the configuration. @report: each that is not there, and each uid that two
+ * domains list: the first has it. Return: 0, also with reports; USERS_BAD_DOMAIN: the name of a
+ * domain cannot be used; -ENOMEM. users_deinit() is safe after each.
  */
 int users_init(struct users *users, const struct config *config,
 	       struct config_report *report);
 void users_deinit(struct users *users);
 
-/* The configuration was reloaded: limits of all users follow it; domains stay as they are. */
+/* Limits of all users follow the reloaded configuration; domains stay as they are. */
 void users_reload(struct users *users);
 
 /**
  * user_connect() - charge one connection to a peer
  * @fd: its socket, for its groups
- * @admin: it came by the administrators' socket: counted, but let in beyond the limit
- * @ret_user: until user_disconnect()
+ * @admin: by the administrators' socket: counted, but let in beyond the limit
  *
  * Return: 0; -EDQUOT with *ret_user borrowed: too many connections; -EPERM: a reserved uid;
  * -EADDRNOTAVAIL: a uid that is nobody in particular (user_map.h); -ENOMEM.
@@ -128,33 +111,27 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 		 struct user **ret_user);
 void user_disconnect(struct users *users, struct user *user);
 
-/**
- * user_charge() - charge more of a resource to a user
- * @charge: empty, or charged to the same user
- *
- * Return: 0; -EDQUOT, beyond the user's limit, with @charge as it was.
- */
+/* @charge: empty, or of the same user. Return: 0; -EDQUOT with @charge as it was. */
 int user_charge(struct user_charge *charge, struct user *user,
 		enum user_resource resource, uint64_t n);
 
-/* The object became smaller: keep @n of what it was charged. */
+/* The object became smaller: keeps @n of what it was charged. */
 void user_charge_shrink(struct user_charge *charge, enum user_resource resource,
 			uint64_t n);
 
 /* The charge goes along with what it is for; @from is empty afterwards. */
 struct user_charge user_charge_take(struct user_charge *from);
 
-/* Give everything back. Idempotent. */
+/* Gives everything back. Idempotent. */
 void user_charge_deinit(struct user_charge *charge);
 
-/* The user of @uid, made with the limits of the configuration if need be; or NULL. */
+/* Made with the limits of the configuration if need be; NULL: out of memory. */
 struct user *users_get(struct users *users, uid_t uid);
 
 /* "uid:1000", "public", or the name of a domain. Return: false for anything else. */
 bool users_parse_domain(const struct users *users, const char *text,
 			uint32_t *ret_domain);
 
-/* The other way round. */
 void users_print_domain(const struct users *users, uint32_t domain, char *text,
 			size_t size);
 
