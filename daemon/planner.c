@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/config.h"
 #include "daemon/model/gguf.h"
 #include "daemon/model/shape.h"
 #include "ipc/proto.h"
@@ -36,6 +37,7 @@ static const struct {
 /**
  * struct question - what was asked
  * @name:    of the model, "" when it was given by its shape
+ * @n_ranks: devices that share the model
  * @context: tokens of a sequence, prompt and answer
  * @memory:  bytes for the pool, 0: not given
  */
@@ -43,13 +45,13 @@ struct question {
 	char name[128];
 	const char *path;
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim;
-	uint32_t batch, context, block_tokens;
+	uint32_t n_ranks, batch, context, block_tokens;
 	uint64_t memory;
 	bool json;
 };
 
 /**
- * struct answer - of one format; sizes in bytes
+ * struct answer - of one format; sizes in bytes, of all devices together
  * @total:    batch sequences of the context: whole blocks, and their tails
  * @fits:     sequences of that length in the memory
  * @tokens:   tokens of one long sequence in the memory
@@ -162,20 +164,20 @@ static void answer(const struct question *q, size_t format, double fp16,
 
 	*ret = (struct answer){0};
 	if (kv_layout_init(&layout, formats[format].k, formats[format].v, q->n_layers,
-			   q->n_kv_heads, q->head_dim, q->block_tokens))
+			   q->n_kv_heads / q->n_ranks, q->head_dim, q->block_tokens))
 		return;
 	ret->possible = true;
-	ret->bytes_per_token = kv_layout_bytes_per_token(&layout);
+	ret->bytes_per_token = kv_layout_bytes_per_token(&layout) * q->n_ranks;
 	ret->ratio = fp16 > 0 ? ret->bytes_per_token / fp16 : 1;
-	ret->block_bytes = layout.block_bytes;
-	ret->tail_bytes = layout.tail_bytes;
+	ret->block_bytes = layout.block_bytes * q->n_ranks;
+	ret->tail_bytes = layout.tail_bytes * q->n_ranks;
 	ret->total = bytes_of(q, ret, q->batch);
 	if (!q->memory)
 		return;
-	ret->n_blocks = q->memory / layout.block_bytes;
+	ret->n_blocks = q->memory / ret->block_bytes;
 	ret->fits = q->memory / bytes_of(q, ret, 1);
-	if (q->memory > layout.tail_bytes)
-		ret->tokens = (q->memory - layout.tail_bytes) / layout.block_bytes *
+	if (q->memory > ret->tail_bytes)
+		ret->tokens = (q->memory - ret->tail_bytes) / ret->block_bytes *
 			      q->block_tokens;
 }
 
@@ -201,9 +203,10 @@ static void print_json(const struct question *q, const struct answer *answers)
 	fputs("{\"model\":{\"name\":", stdout);
 	print_string(q->name);
 	printf(",\"n_layers\":%u,\"n_kv_heads\":%u,\"head_dim\":%u},\"batch\":%u,"
-	       "\"context\":%u,\"block_tokens\":%u,\"memory\":%" PRIu64 ",\"formats\":{",
+	       "\"context\":%u,\"block_tokens\":%u,\"tensor_parallel_size\":%u,"
+	       "\"memory\":%" PRIu64 ",\"formats\":{",
 	       q->n_layers, q->n_kv_heads, q->head_dim, q->batch, q->context,
-	       q->block_tokens, q->memory);
+	       q->block_tokens, q->n_ranks, q->memory);
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		const struct answer *a = &answers[i];
 
@@ -243,9 +246,12 @@ static void print_text(const struct question *q, const struct answer *answers)
 {
 	char buf[24];
 
-	printf("%s%s%u layers, %u KV heads of %u; batch %u, context %u, blocks of %u\n\n",
+	printf("%s%s%u layers, %u KV heads of %u; batch %u, context %u, blocks of %u",
 	       q->name, *q->name ? ": " : "", q->n_layers, q->n_kv_heads, q->head_dim,
 	       q->batch, q->context, q->block_tokens);
+	if (q->n_ranks > 1)
+		printf(", over %u devices", q->n_ranks);
+	fputs("\n\n", stdout);
 	printf("%-14s %12s %8s %12s", "format", "bytes/token", "of fp16", "this batch");
 	if (q->memory)
 		printf("   %s holds", size_text(q->memory, buf));
@@ -278,6 +284,7 @@ static int parse_arguments(int argc, char **argv, struct question *q)
 		{"batch", required_argument, NULL, 'b'},
 		{"context", required_argument, NULL, 'c'},
 		{"block-size", required_argument, NULL, 's'},
+		{"tensor-parallel-size", required_argument, NULL, 'p'},
 		{"memory", required_argument, NULL, 'M'},
 		{"json", no_argument, NULL, 'j'},
 		{0},
@@ -293,10 +300,12 @@ static int parse_arguments(int argc, char **argv, struct question *q)
 				  : c == 'b' ? &q->batch
 				  : c == 'c' ? &q->context
 				  : c == 's' ? &q->block_tokens
+				  : c == 'p' ? &q->n_ranks
 					     : NULL;
 		uint64_t max = c == 'M'   ? UINT64_C(1) << 60
 			       : c == 'b' ? MAX_BATCH
 			       : c == 'c' ? MAX_CONTEXT
+			       : c == 'p' ? CONFIG_MAX_RANKS
 					  : 4096;
 
 		if (c == '?')
@@ -333,7 +342,8 @@ static int parse_arguments(int argc, char **argv, struct question *q)
 
 int planner_main(int argc, char **argv)
 {
-	struct question q = {.batch = 1, .block_tokens = KV_BLOCK_TOKENS_MIN};
+	struct question q = {
+		.n_ranks = 1, .batch = 1, .block_tokens = KV_BLOCK_TOKENS_MIN};
 	struct answer answers[N_FORMATS];
 	int r;
 
@@ -344,6 +354,12 @@ int planner_main(int argc, char **argv)
 		return r;
 	if (!q.n_kv_heads)
 		q.n_kv_heads = q.n_heads;
+	if (q.n_kv_heads % q.n_ranks)
+		return complain(
+			EXIT_FAILURE,
+			"%u KV heads cannot be divided by --tensor-parallel-size, "
+			"which is %u",
+			q.n_kv_heads, q.n_ranks);
 	if (!q.context)
 		q.context = 4096;
 	for (size_t i = 0; i < N_FORMATS; i++)

@@ -54,6 +54,7 @@ int cmd_plan(struct kvctl *ctl, int argc, char **argv)
 		{"batch", required_argument, NULL, 'b'},
 		{"context", required_argument, NULL, 'c'},
 		{"block-size", required_argument, NULL, 'S'},
+		{"tensor-parallel-size", required_argument, NULL, 'P'},
 		{"memory", required_argument, NULL, 'M'},
 		KVCTL_COMMON_OPTIONS,
 	};

@@ -127,6 +127,8 @@ static const struct verb verbs[] = {
 	 "                       context length, or 4096)\n"
 	 "      --memory SIZE    also tell what fits: 512M, 80G\n"
 	 "      --block-size N   tokens of a block, 16 (default) or 32\n"
+	 "      --tensor-parallel-size N\n"
+	 "                       devices that share the model (default 1)\n"
 	 "\nNo daemon has to run.\n"
 	 "\nExample:\n"
 	 "  kvctl plan --layers 80 --heads 64 --kv-heads 8 --head-dim 128 --batch 64 \\\n"

@@ -60,6 +60,27 @@ def test_plan_is_what_the_daemon_does():
             equal(cache["blocks_total"], want["num_blocks"], f"blocks, {name}")
 
 
+def test_plan_over_devices():
+    """Each device has its own blocks, so int4's pair plane is padded on each: one KV head of 64 in
+    a block of 16 is 1,216 bytes, and its pair takes 64 more on every device."""
+    shape = ["--layers", "1", "--heads", "2", "--head-dim", "64", "--json"]
+    one = plan(*shape)
+    two = plan(*shape, "--tensor-parallel-size", "2")
+    equal([p["tensor_parallel_size"] for p in (one, two)], [1, 2], "devices")
+    equal(one["formats"]["int4"]["block_bytes"], 2 * 1216 + 64, "bytes of a block, one device")
+    equal(two["formats"]["int4"]["block_bytes"], 2 * (1216 + 64), "bytes of a block, two devices")
+    equal(two["formats"]["int4"]["tail_bytes"], one["formats"]["int4"]["tail_bytes"], "tail")
+    equal(two["formats"]["int8"], one["formats"]["int8"], "what is not padded")
+    told = plan("--model", MODEL, "--memory", "64M", "--tensor-parallel-size", "3", "--json")
+    with Daemon({"cache.kv_cache_dtype": "int4", "cache.kv_cache_memory": "64M",
+                 "model.tensor_parallel_size": "3"}) as d:
+        cache = d.stats()["cache"]
+        want = told["formats"]["int4"]
+        for key, name in (("bytes_per_token", "bytes_per_token"), ("block_bytes", "block_bytes"),
+                          ("blocks_total", "num_blocks")):
+            equal(cache[key], want[name], name)
+
+
 def test_plan_of_an_odd_name():
     """What a file calls itself is shown as text; the sum of what never fits is no small number."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,6 +100,8 @@ def test_plan_says_what_is_wrong():
             (["--layers", "2", "--heads", "4", "--head-dim", "100"], FAILED, "multiple of 8"),
             (["--layers", "2", "--heads", "4", "--head-dim", "x"], USAGE, "--head-dim"),
             (["--layers", "2", "--heads", "4", "--head-dim", "64", "--memory", "9Q"], USAGE, "9Q"),
+            (["--model", MODEL, "--tensor-parallel-size", "2"], FAILED, "3 KV heads"),
+            (["--model", MODEL, "--tensor-parallel-size", "17"], USAGE, "from 1 to 16"),
             (["--model", MODEL, "--layers", "2"], USAGE, "--model")):
         done = plan(*args, status=status)
         assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr
