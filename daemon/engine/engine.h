@@ -79,10 +79,7 @@ struct engine {
 	uint64_t seen_beats, seen_ns;
 };
 
-/*
- * Loads the model that the configuration names. Return: 0, or -errno with a line in @error that
- * says what is wrong and how to mend it. engine_deinit() is safe after failure.
- */
+/* Return: 0, or -errno with cause and remedy in @error. engine_deinit() is safe after failure. */
 int engine_init(struct engine *engine, const struct engine_setup *setup, char *error,
 		size_t error_size);
 
@@ -131,10 +128,7 @@ static inline bool engine_busy(const struct engine *engine)
 	return engine->worker.busy;
 }
 
-/*
- * Does the worker make progress? Called regularly. Return: false when a step is in flight and no
- * part of it was finished for @patience_ns.
- */
+/* Call it regularly. Return: false: no part of the step in flight was finished for @patience_ns. */
 bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns);
 
 void engine_stats(const struct engine *engine, struct kvd_stats *stats);

@@ -15,14 +15,12 @@
 #include "daemon/engine/pool_pages.h"
 #include "daemon/fdstore.h"
 
-/**
- * struct engine_keep - see above
- * @pool_fd: -1: the pool is private memory
- * @map: of the image, or NULL; unchecked until engine_keep_open()
- * @map_error: why what came back is not mapped; 0: it is, or cannot be used anyway
- * @settled: the index follows the image; until then a failed start is the image's doing
- * @generation: of this daemon; 0: no image says
- * @came_back_end: bytes up to the end of the last block that a former daemon used
+/*
+ * @pool_fd: -1: the pool is private memory, as none could be kept. @map: of the image, or NULL;
+ * unchecked until engine_keep_open(). @map_error: why what came back is not mapped; 0: it is, or
+ * cannot be used anyway. @settled: the index follows the image; until then a failed start is the
+ * image's doing. @generation: of this daemon; 0: no image says. @came_back_end: bytes up to the end
+ * of the last block that a former daemon used.
  */
 struct engine_keep {
 	struct fdstore *store;
@@ -47,10 +45,7 @@ void engine_keep_take(struct engine_keep *keep, struct fdstore *store);
 bool engine_keep_recall(const struct engine_keep *keep, const struct image_file *file,
 			uint8_t *ret_fingerprint);
 
-/*
- * The memory of pool and image, as it came back or new; keep->pool_fd is -1 where none can be had.
- * @model: what the pool will hold. @file: of its fingerprint; NULL: it cannot be told again.
- */
+/* Memory of pool and image, back or new. @file: of its fingerprint; NULL: cannot be identified */
 void engine_keep_open(struct engine_keep *keep, const struct image_model *model,
 		      const struct image_file *file);
 

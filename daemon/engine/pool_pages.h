@@ -17,7 +17,7 @@
 
 /*
  * @next: the chunk to be asked for next; UINT32_MAX: the kernel does not do it. @n_tries: how often
- * that one could not be had. @from, @len, @error: the worker's while it is busy. @stop: read by it.
+ * it could not be had. @from, @len, @error: the worker's while busy. @stop: begin no further part.
  */
 struct pool_pages {
 	struct worker worker;

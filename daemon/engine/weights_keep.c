@@ -96,6 +96,7 @@ void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
 		backend->weights_begin(dev, keep->fd, KV_WEIGHTS_ALIGN, keep->filled);
 }
 
+/* All weights are made. What came back and could not be used leaves the store. */
 int weights_keep_end(struct weights_keep *keep, const uint8_t *fingerprint)
 {
 	struct weights_mark *mark = &keep->mark;

@@ -42,10 +42,7 @@ void weights_keep_begin(struct weights_keep *keep, struct fdstore *store,
 			const struct kv_backend *backend, struct kv_device *dev,
 			const struct image_file *file, const uint8_t *fingerprint);
 
-/*
- * All weights are made. What came back and does not fit leaves the store. @fingerprint: [32].
- * Return: 0, also when they cannot be kept; -ENOMEM: they cannot be used.
- */
+/* @fingerprint: [32]. Return: 0, also when they cannot be kept; -ENOMEM: they cannot be used. */
 int weights_keep_end(struct weights_keep *keep, const uint8_t *fingerprint);
 
 /* Puts new, complete ones into the store; after the pool, which has the first claim to it. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The equations of requests, lists, tails and blocks, counted again from what they sum up. */
 #include "daemon/sched/state.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Who computes which block in the plan being built, so that no two do; admit.c: who waits. */
 #include "daemon/sched/state.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* What a step came to: tokens, events, blocks that others may find, and who ends by it. */
 #include "daemon/sched/state.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* A branch shares the blocks of its parent, and copies the last one before it writes into it. */
 #include "daemon/sched/state.h"
 
 #include <assert.h>

@@ -368,6 +368,16 @@ void policy_unlink(struct sched *sched, struct request *request)
 	user_update(sched, request->user);
 }
 
+/*
+ *               add                    first rows, or a hit
+ *      ------------------> WAITING ---------------------------> PREFILL
+ *                             ^  ^          preempted              |
+ *                             |  +---------------------------------+ prompt computed,
+ *                             |             preempted              v token sampled
+ *                             +---------------------------------- DECODE
+ *
+ * From each of them a request ends at once, or when the step in flight has completed.
+ */
 void policy_move(struct sched *sched, struct request *request, enum request_state state)
 {
 	/* the user keeps its place in the ring if it has work before and after */

@@ -2,17 +2,8 @@
 /*
  * One request as the scheduler sees it. Owns its tokens, keys and block table, all sized when it is
  * added, so that no step runs out of memory half way. Others name it by id, and it names them by
- * cookie. Thread: loop.
- *
- *               add                    first rows, or a hit
- *      ------------------> WAITING ---------------------------> PREFILL
- *                             ^  ^          preempted              |
- *                             |  +---------------------------------+ prompt computed,
- *                             |             preempted              v token sampled
- *                             +---------------------------------- DECODE
- *
- * From each of them it ends with one SCHED_FINISHED, at once or after the step in flight. A paused
- * one is not planned, and keeps its blocks until others need them.
+ * cookie. It ends with one SCHED_FINISHED; paused it is not planned, and keeps its blocks until
+ * others need them. Thread: loop.
  */
 #ifndef KVD_SCHED_REQUEST_H
 #define KVD_SCHED_REQUEST_H

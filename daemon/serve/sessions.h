@@ -27,10 +27,7 @@ void sessions_deinit(struct sessions *sessions);
 /* @fd: taken, also on failure. @admin: from the administrators' socket: all rights, no limits */
 void sessions_accept(struct sessions *sessions, int fd, bool admin);
 
-/*
- * Makes sessions of the connections that a former daemon left in the store, in state NEW. Call it
- * once generation is set, before anybody is accepted. Return: how many.
- */
+/* Stored connections become sessions; generation is set, nobody accepted yet. Return: how many. */
 uint32_t sessions_adopt(struct sessions *sessions);
 
 #endif

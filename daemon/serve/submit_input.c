@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* See submit_input.h. */
+/* See submit_input.h. The copy is what is checked, and it is wiped when it is freed. */
 #include "daemon/serve/submit_input.h"
 
 #include <errno.h>

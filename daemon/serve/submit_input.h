@@ -2,10 +2,7 @@
 #ifndef KVD_DAEMON_SERVE_SUBMIT_INPUT_H
 #define KVD_DAEMON_SERVE_SUBMIT_INPUT_H
 
-/*
- * What an SQE names in the arena: copied once, checked in the copy, wiped when freed. sqe_check()
- * has passed. Thread: loop.
- */
+/* What an SQE names in the arena, copied once. sqe_check() has passed. Thread: loop. */
 
 #include <stddef.h>
 #include <stdint.h>
