@@ -3,38 +3,37 @@
 #define KVCLIENT_H
 
 /*
- * libkvclient: requests to kvd, the daemon that owns this machine's model and
- * its cache. Two levels:
+ * libkvclient: requests to kvd, the daemon that owns this machine's model and its cache.
+ * There are two levels:
  *
- *  - blocking calls (kvc_generate, kvc_chat, kvc_score, ...): one call, one
- *    answer, with a callback where it should come piece by piece;
- *  - rings (kvc_ring_*): many requests in flight from one thread, in the manner
- *    of liburing: get an entry, prepare it, submit, wait for completions.
+ *  - blocking calls (kvc_generate, kvc_chat, kvc_score, ...): one call, one answer, with an
+ *    optional callback to receive it piece by piece;
+ *  - rings (kvc_ring_*): many requests in flight from one thread, in the style of liburing:
+ *    get an entry, prepare it, submit, wait for completions.
  *
- * Errors: functions return 0 or a count on success, and on failure a negative
- * number: -errno, or one of KVD_E_* (<kvd/abi.h>). kvc_strerror() names it,
- * kvc_errmsg() adds what this thread's last failing call knew about it.
+ * Errors: functions return 0 or a count on success, and a negative number on failure: -errno,
+ * or one of KVD_E_* (<kvd/abi.h>). kvc_strerror() describes it, kvc_errmsg() adds details of
+ * this thread's last failing call.
  *
- * Threads: a client may be used from several threads at once; a ring belongs to
- * one thread at a time. The library starts no threads, installs no handlers and
- * raises no signals. Every descriptor is close-on-exec. After fork() the child
- * can only kvc_close() what it inherited; all else returns -EOWNERDEAD.
+ * Threads: a client may be used from several threads at once; a ring belongs to one thread at a
+ * time. The library starts no threads, installs no handlers and raises no signals. Every
+ * descriptor is close-on-exec. After fork() the child can only kvc_close() what it inherited;
+ * everything else returns -EOWNERDEAD.
  *
- * Restart: when the daemon goes away and comes back, a client and its rings go on. The
- * library shakes hands again, opens the rings again and resubmits what is in flight,
- * where the answer is bound to be the same: everything but FORK. Of a streamed answer it
- * gives out only what was not given out before, and checks the rest. What cannot be the
- * same ends with KVD_E_RESTARTED: another model, a different answer. If no daemon comes
- * back in time (reconnect_ns), each request ends with a final CQE of -ECONNRESET, and
- * every further call on that client returns -ECONNRESET. Close it and connect again.
+ * Restart: when the daemon goes away and comes back, a client and its rings continue. The
+ * library reconnects, opens the rings again and resubmits the requests in flight whose answers
+ * will be the same, which is all but FORK. The part of a streamed answer that was already
+ * delivered is checked and not delivered again. A request ends with KVD_E_RESTARTED if its
+ * answer cannot be the same (another model) or turns out different. If no daemon comes back in
+ * time (reconnect_ns), each request ends with a final CQE of -ECONNRESET, and every further call
+ * on that client returns -ECONNRESET. Close it and connect again.
  *
- * Option structs begin with their size, so that they can grow: initialise them
- * with KVC_OPTS_INIT, set what you need, leave the rest 0, which means the
- * default. NULL stands for all defaults. Other structs that a caller makes or has room for
- * keep their size for ever: what is new in kvc_input, kvc_message, kvc_result and in the
- * elements of lists takes one of their reserved fields. Those of an input must be 0, those
- * of an output are 0 where the daemon is older. Only kvc_piece, which the library makes,
- * may grow at its end.
+ * Option structs begin with their size, so that they can grow: initialise them with
+ * KVC_OPTS_INIT, set what you need, and leave the rest 0, which means the default. NULL stands
+ * for all defaults. Other structs that the caller provides never change size: new fields of
+ * kvc_input, kvc_message, kvc_result and the elements of lists take the place of reserved ones,
+ * which must be 0 in an input and are 0 in an output of an older daemon. Only kvc_piece, which
+ * the library provides, may grow at its end.
  *
  * Strict C99 and C++.
  */
@@ -78,9 +77,10 @@ extern "C" {
 	}
 #endif
 
-struct kvc_client; /* one connection */
-struct kvc_ring;   /* one pair of queues on it */
-struct kvc_sqe;    /* a request being prepared; private memory of the ring */
+/* A connection, a pair of queues on it, and a request being prepared in the ring's memory. */
+struct kvc_client;
+struct kvc_ring;
+struct kvc_sqe;
 
 /* ------------------------------------------------------------------------
  * Library and errors.
@@ -89,19 +89,16 @@ struct kvc_sqe;    /* a request being prepared; private memory of the ring */
 /* The library's version at run time: major << 16 | minor << 8 | patch. */
 KVC_API unsigned kvc_version(void);
 
-/* Text for a negative return value or a CQE's res. Static, never NULL. */
+/* Text for a negative return value or the res of a CQE. Static, never NULL. */
 KVC_API const char *kvc_strerror(int err);
 
 /* Its name, "ENOENT" or "KVD_E_QUOTA". Static, never NULL. */
 KVC_API const char *kvc_errname(int err);
 
-/*
- * What the last failing call of this thread had to say: one line that names what
- * was tried and how to mend it. Empty if there was none. Valid until this
- * thread's next failing call. The library holds options, inputs and roles against their
- * ranges before it sends anything; for an entry of a ring kvc_ring_submit() leaves the
- * line, though the entry ends by its CQE.
- */
+/* The message of this thread's last failing call: one line that says what was tried and how to
+ * fix it; empty if no call has failed. Valid until this thread's next failing call. Options,
+ * inputs and roles are checked before anything is sent; for an invalid entry of a ring
+ * kvc_ring_submit() sets the message, although the error itself is in the entry's CQE. */
 KVC_API const char *kvc_errmsg(void);
 
 /* ------------------------------------------------------------------------
@@ -110,16 +107,15 @@ KVC_API const char *kvc_errmsg(void);
 
 /**
  * struct kvc_connect_opts - how to connect
- * @size:        sizeof(struct kvc_connect_opts)
+ * @size: sizeof(struct kvc_connect_opts)
  * @socket_path: NULL: $KVD_SOCKET, or else KVD_SOCKET_DEFAULT
  * @client_name: label shown by `kvctl clients`; NULL: the program's name
- * @timeout_ns:  for connecting and the handshake together, and for every answer on the
- *               socket later; 0: 5 seconds, negative: for ever
- * @spin_ns:     how long a waiting thread may poll before it sleeps. 0: the
- *               default, 50 microseconds, used as far as it proves worthwhile;
- *               negative: sleep at once
- * @reconnect_ns: how long a daemon that went away is waited for; 0: as timeout_ns;
- *               negative: not at all
+ * @timeout_ns: for connecting and the handshake together, and for every later answer on the
+ *	socket; 0: 5 seconds; negative: no limit
+ * @spin_ns: how long a waiting thread may poll before it sleeps; 0: up to 50 microseconds, less
+ *	where polling does not pay; negative: sleep at once
+ * @reconnect_ns: how long to wait for a daemon that went away; 0: as timeout_ns; negative: not at
+ *	all
  */
 struct kvc_connect_opts {
 	size_t size;
@@ -131,31 +127,26 @@ struct kvc_connect_opts {
 };
 
 /**
- * kvc_connect() - connect to the daemon and shake hands
- * @ret_client: the client, only on success
- * @opts:       NULL for defaults
+ * kvc_connect() - connect to the daemon
+ * @ret_client: set on success only
+ * @opts: NULL for defaults
  *
- * Return: 0; -ENOENT or -ECONNREFUSED: no daemon there; -EACCES: not allowed;
- * -ETIME: no answer in time; KVD_E_VERSION, KVD_E_QUOTA: it refused; KVD_E_PROTO:
- * what answered is not kvd; -EINVAL, -E2BIG: bad options.
- * kvc_errmsg() holds the advice for each.
+ * Return: 0; -ENOENT, -ECONNREFUSED: no daemon; -EACCES: not allowed; -ETIME: no answer in time;
+ * KVD_E_VERSION, KVD_E_QUOTA: the daemon refused; KVD_E_PROTO: the other side is not kvd;
+ * -EINVAL, -E2BIG: bad options. kvc_errmsg() has advice for each.
  */
 KVC_API int kvc_connect(struct kvc_client **ret_client,
 			const struct kvc_connect_opts *opts);
 
-/*
- * Close the connection. Rings that are still open are closed with it, requests in
- * flight are cancelled. NULL is fine. No other thread may be inside a call.
- */
+/* Close the connection and its rings; requests in flight are cancelled. NULL is fine. No other
+ * thread may be inside a call. */
 KVC_API void kvc_close(struct kvc_client *client);
 
-/*
- * One NOP there and back. @timeout_ns (negative: no limit) covers all that it has to wait
- * for. Return: 0, -ETIME, or why not.
- */
+/* One NOP there and back, within @timeout_ns (negative: no limit). Return: 0, -ETIME, or another
+ * error. */
 KVC_API int kvc_ping(struct kvc_client *client, int64_t timeout_ns);
 
-/* What WELCOME said. Cannot fail. */
+/* As of the last handshake. Cannot fail. */
 KVC_API void kvc_get_server_info(const struct kvc_client *client,
 				 struct kvd_server_info *ret_info);
 
@@ -164,12 +155,13 @@ KVC_API int kvc_get_model_info(const struct kvc_client *client,
 			       struct kvd_model_info *ret_info);
 
 /* ------------------------------------------------------------------------
- * What goes in: text, tokens or a conversation.
+ * Inputs: text, tokens or a conversation.
  */
 
-/* One message of a conversation; both are terminated UTF-8 strings. */
+/* One message of a conversation, as terminated UTF-8 strings; the role is "system", "user" or
+ * "assistant". */
 struct kvc_message {
-	const char *role; /* "system", "user", "assistant" */
+	const char *role;
 	const char *content;
 	const void *reserved[2];
 };
@@ -179,7 +171,6 @@ struct kvc_message {
  * @kind: enum kvd_input
  * @reserved: 0
  * @data: TEXT: char [n]; TOKENS: uint32_t [n]; CHAT: struct kvc_message [n]
- * @n:    count of these
  */
 struct kvc_input {
 	uint32_t kind;
@@ -223,24 +214,22 @@ static inline struct kvc_input kvc_messages(const struct kvc_message *messages, 
 
 /**
  * struct kvc_gen_opts - how to generate; see struct kvd_gen_params
- * @size:        sizeof(struct kvc_gen_opts)
- * @max_tokens:  0: until the model ends or the context is full
- * @top_k:       0: off
+ * @size: sizeof(struct kvc_gen_opts)
+ * @max_tokens: 0: until the model ends or the context is full
  * @temperature: 0: greedy
- * @top_p:       0: off
- * @min_p:       0: off
- * @seed:        same seed, same answer. 0 is a seed like any other and the default: draw
- *               one, where every call is to be answered differently
- * @stop:        [n_stop] UTF-8 strings that end the answer and are not part of it
- * @n_stop:      at most KVD_MAX_STOP
- * @gen_flags:   KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS, KVD_GEN_KEEP
+ * @top_k, @top_p, @min_p: 0: off
+ * @n_stop: at most KVD_MAX_STOP
+ * @seed: the same seed gives the same answer. 0, the default, is a seed like any other: set a
+ *	random one for a different answer to each call
+ * @stop: [n_stop] UTF-8 strings that end the answer and are not part of it
+ * @gen_flags: KVD_GEN_LOGPROBS, KVD_GEN_IGNORE_EOS, KVD_GEN_KEEP
  * @input_flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
- * @n:           sequences, on rings only; 0 is 1
- * @priority:    lower runs earlier among the user's own requests
- * @timeout_ms:  KVD_E_DEADLINE after that time; 0: never. Blocking calls wait half a
- *               second longer for a daemon that does not answer, and no more
- * @fork_at:     kvc_prep_fork() only: how many tokens to begin with; 0: all
- * @salt:        share prefixes only with the same salt; 0: none
+ * @n: sequences, on rings only; 0: 1
+ * @priority: lower runs earlier among the user's own requests
+ * @timeout_ms: KVD_E_DEADLINE after that time; 0: never. If the daemon does not answer, a blocking
+ *	call returns at most half a second later
+ * @fork_at: kvc_prep_fork() only: how many tokens to begin with; 0: all
+ * @salt: share prefixes only with requests of the same salt; 0: none
  */
 struct kvc_gen_opts {
 	size_t size;
@@ -262,16 +251,15 @@ struct kvc_gen_opts {
 };
 
 /* ------------------------------------------------------------------------
- * Blocking calls. Each uses a ring of its own behind the scenes, so calls of
- * several threads run side by side.
+ * Blocking calls. Each uses a ring of its own, so calls of several threads run in parallel.
  */
 
 /**
  * struct kvc_result - an answer; free its memory with kvc_result_clear()
- * @text:     [text_len] bytes and a terminating 0; always valid UTF-8, however it ended
- * @tokens:   [n_tokens] ids
+ * @text: [text_len] bytes and a terminating 0; always valid UTF-8
+ * @tokens: [n_tokens] ids
  * @logprobs: [n_tokens], or NULL without KVD_GEN_LOGPROBS
- * @usage:    counts, times, finish reason
+ * @usage: counts, times, finish reason
  */
 struct kvc_result {
 	char *text;
@@ -283,16 +271,15 @@ struct kvc_result {
 	uint64_t reserved[4];
 };
 
-/* Frees what a result points to and zeroes it. A zeroed one is fine. */
+/* Free what a result points to and zero it. A zeroed one is fine. */
 KVC_API void kvc_result_clear(struct kvc_result *result);
 
 /**
  * struct kvc_piece - one step of a streamed answer
- * @token:    the token id; -1: only more text for the tokens before
- * @logprob:  of the token, 0 without KVD_GEN_LOGPROBS
- * @text:     [text_len] bytes of whole UTF-8 characters; may be none. Valid
- *            during the callback, not terminated. See KVD_OP_GENERATE for what is no
- *            character
+ * @token: the token id; -1: only more text of the tokens before
+ * @logprob: of the token; 0 without KVD_GEN_LOGPROBS
+ * @text: [text_len] bytes of whole UTF-8 characters, not terminated; may be empty. Valid during
+ *	the callback. See KVD_OP_GENERATE for bytes that form no character
  */
 struct kvc_piece {
 	int32_t token;
@@ -301,23 +288,19 @@ struct kvc_piece {
 	size_t text_len;
 };
 
-/*
- * Called on the calling thread for each piece. Return 0 to go on; anything else
- * cancels the request, and the call returns -ECANCELED.
- */
+/* Called on the calling thread for each piece. Return 0 to continue; anything else cancels the
+ * request, and the call returns -ECANCELED. */
 typedef int (*kvc_piece_fn)(void *userdata, const struct kvc_piece *piece);
 
 /**
  * kvc_generate_input() - generate from any input; the calls below are short forms of it
- * @client:     connection
- * @input:      prompt
- * @opts:       NULL for defaults
- * @fn:         called for each piece, or NULL
- * @userdata:   for @fn
- * @ret_result: the whole answer, or NULL. Also filled in when the request ended
- *              early; zeroed when nothing came
+ * @input: prompt
+ * @opts: NULL for defaults
+ * @fn: called with @userdata for each piece, or NULL
+ * @ret_result: the whole answer, or NULL. Also filled in when the request ended early; zeroed
+ *	if there was no answer
  *
- * Return: 0; -ECANCELED when @fn ended it; else the error.
+ * Return: 0; -ECANCELED if @fn ended it; else the error.
  */
 KVC_API int kvc_generate_input(struct kvc_client *client, const struct kvc_input *input,
 			       const struct kvc_gen_opts *opts, kvc_piece_fn fn,
@@ -330,7 +313,7 @@ KVC_API int kvc_generate_stream(struct kvc_client *client, const char *prompt,
 				const struct kvc_gen_opts *opts, kvc_piece_fn fn,
 				void *userdata, struct kvc_result *ret_result);
 
-/* Answer a conversation of n messages. */
+/* Answer a conversation. */
 KVC_API int kvc_chat(struct kvc_client *client, const struct kvc_message *messages,
 		     size_t n, const struct kvc_gen_opts *opts,
 		     struct kvc_result *ret_result);
@@ -340,9 +323,9 @@ KVC_API int kvc_chat_stream(struct kvc_client *client, const struct kvc_message 
 
 /**
  * kvc_score() - log probability of each token, given those before it
- * @flags:     KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
- * @tokens:    [cap] the input's token ids, or NULL
- * @logprobs:  [cap] of each; the first is 0. Or NULL
+ * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
+ * @tokens: [cap] the input's token ids, or NULL
+ * @logprobs: [cap] of each token, 0 for the first; or NULL
  * @ret_usage: counts and times, or NULL
  *
  * Return: number of tokens; if it is above @cap, nothing was written.
@@ -352,19 +335,17 @@ KVC_API int kvc_score(struct kvc_client *client, const struct kvc_input *input,
 		      struct kvd_cqe_usage *ret_usage);
 
 /**
- * struct kvc_score_opts - what to score, and where the output goes: kvc_score_top()
- * @size:     sizeof(struct kvc_score_opts)
- * @flags:    KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
- * @top:      1..KVD_MAX_TOP: that many of the likeliest tokens that may follow each
- *            position, likeliest first; KVD_TOP_ALL: the whole vocabulary; 0: none
- * @first:    the first position whose alternatives are wanted; m = n - first of them,
- *            and the last one looks beyond the input
- * @tokens:   [cap] the input's token ids, or NULL
- * @logprobs: [cap] of each, given those before it; the first is 0. Or NULL
- * @cap:      elements there; if n is above it, neither is written
- * @top_ids:  [top_cap] of [m][top]; not used, and may be NULL, with KVD_TOP_ALL
- * @top_logprobs: [top_cap] of [m][top], or with KVD_TOP_ALL of [m][n_vocab]
- * @top_cap:  elements there; 64 MiB of them at most go through one ring
+ * struct kvc_score_opts - what to score, and where the output goes
+ * @size: sizeof(struct kvc_score_opts)
+ * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
+ * @top: how many of the likeliest tokens to follow each position, 1..KVD_MAX_TOP, likeliest
+ *	first; KVD_TOP_ALL: the whole vocabulary; 0: none
+ * @first: the first position with alternatives, one of m = n - first for n tokens; those of the
+ *	last are for the token after the input
+ * @tokens, @logprobs: [cap] as for kvc_score(); not written if there are more tokens
+ * @top_ids: [top_cap], of which [m][top] are used; ignored with KVD_TOP_ALL
+ * @top_logprobs: [top_cap], of which [m][top] are used, with KVD_TOP_ALL [m][n_vocab]
+ * @top_cap: at most 64 MiB of elements go through one ring
  */
 struct kvc_score_opts {
 	size_t size;
@@ -383,17 +364,16 @@ struct kvc_score_opts {
 /**
  * kvc_score_top() - kvc_score() with the alternatives of each position
  *
- * Needs KVD_FEATURE_SCORE_TOP. Return: the number of tokens; -ENOBUFS: @opts->top_cap is
- * too small, and what was written is without meaning; -EINVAL also for a @first that is no
- * position of the input.
+ * Needs KVD_FEATURE_SCORE_TOP. Return: number of tokens; -ENOBUFS: @opts->top_cap is too small,
+ * and the output is undefined; -EINVAL, also if @opts->first is not a position of the input.
  */
 KVC_API int kvc_score_top(struct kvc_client *client, const struct kvc_input *input,
 			  const struct kvc_score_opts *opts,
 			  struct kvd_cqe_usage *ret_usage);
 
 /**
- * kvc_tokenize() - token ids of a text, or of a conversation in its template
- * @flags:  KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
+ * kvc_tokenize() - token ids of a text, or of a conversation in the model's template
+ * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS, or 0
  * @tokens: [cap]
  *
  * Return: number of tokens; if it is above @cap, nothing was written.
@@ -404,7 +384,7 @@ KVC_API int kvc_tokenize(struct kvc_client *client, const struct kvc_input *inpu
 /**
  * kvc_detokenize() - text of token ids
  * @flags: KVD_SQE_SKIP_SPECIAL, or 0
- * @text:  [cap] bytes, not terminated
+ * @text: [cap] bytes, not terminated
  *
  * Return: bytes of the text; if it is above @cap, nothing was written.
  */
@@ -412,61 +392,49 @@ KVC_API int kvc_detokenize(struct kvc_client *client, const uint32_t *tokens, si
 			   uint32_t flags, char *text, size_t cap);
 
 /* ------------------------------------------------------------------------
- * Administration. A call during which the daemon restarts is made again if it only asks;
- * one that changes something returns KVD_E_RESTARTED, and has perhaps changed it.
+ * Administration. If the daemon restarts during a call, a query is repeated; a call that changes
+ * something returns KVD_E_RESTARTED, and may or may not have changed it.
  */
 
-/* Set ret_stats->size to sizeof(*ret_stats) first; at most that is written. */
+/* Set ret_stats->size to sizeof(*ret_stats) first; no more than that is written. */
 KVC_API int kvc_stats(struct kvc_client *client, struct kvd_stats *ret_stats);
 
-/*
- * List connected clients (of one's own uid, without administrator's rights).
- * Return: how many there are; if above @cap only @cap were written.
- */
+/* List the connected clients; without KVD_FEATURE_ADMIN those of the caller's uid. Return: how many
+ * there are; at most @cap were written. */
 KVC_API int kvc_clients(struct kvc_client *client, struct kvd_client_info *ret_clients,
 			size_t cap);
 
-/**
- * kvc_quota_list() - limits and use of each user; without KVD_FEATURE_ADMIN of oneself
- * @ret_users: [cap]
- *
- * Return: number of users, also when it is above @cap.
- */
+/* Limits and use of each user; without KVD_FEATURE_ADMIN of the caller. Return: number of users; at
+ * most @cap were written. */
 KVC_API int kvc_quota_list(struct kvc_client *client, struct kvd_quota_info *ret_users,
 			   size_t cap);
 
-/* Sets those limits of a user that @set names (KVD_QUOTA_*), until the daemon ends. */
+/* Set the limits of a user that @set names (KVD_QUOTA_*), until the daemon exits. */
 KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
 			  const struct kvd_quota *quota);
 
 /**
- * kvc_drain() - refuse new requests for the model, or take them again
- * @action: enum kvd_drain_action; KVD_DRAIN_ASK changes nothing, the others need
- *          KVD_FEATURE_ADMIN
+ * kvc_drain() - refuse new requests for the model, or accept them again
+ * @action: enum kvd_drain_action; all but KVD_DRAIN_ASK need KVD_FEATURE_ADMIN
  * @ret_requests: operations of all clients that have not ended; may be NULL
  *
- * See struct kvd_msg_drain. Does not wait for them: ask again until none is left.
+ * Does not wait for them: ask again until none is left. See struct kvd_msg_drain.
  *
- * Return: 1 while the daemon drains, 0 when it does not; -EPERM.
+ * Return: 1 while the daemon drains, else 0; -EPERM.
  */
 KVC_API int kvc_drain(struct kvc_client *client, uint32_t action, uint32_t *ret_requests);
 
-/**
- * kvc_cache_list() - what the cache holds, prefix by prefix
- * @ret_prefixes: [cap]
- *
- * Return: number of prefixes, also when it is above @cap.
- */
+/* The prefixes in the cache. Return: number of prefixes; at most @cap were written. */
 KVC_API int kvc_cache_list(struct kvc_client *client,
 			   struct kvd_prefix_info *ret_prefixes, size_t cap);
 
 /**
  * kvc_prefix_lookup() - how much of a prompt is cached
  * @flags: KVD_SQE_NO_SPECIAL, KVD_SQE_NO_BOS
- * @ret_id: names the prefix that was found; 0 if none was
+ * @ret_id: of the prefix that was found; 0 if none was
  * @ret_n_tokens: tokens of the prompt; may be NULL
  *
- * Return: leading tokens of the prompt that are cached, whole blocks of them.
+ * Return: number of leading tokens of the prompt that are cached, in whole blocks.
  */
 KVC_API int kvc_prefix_lookup(struct kvc_client *client, const struct kvc_input *input,
 			      uint32_t flags, uint64_t *ret_id, uint32_t *ret_n_tokens);
@@ -484,24 +452,22 @@ KVC_API int kvc_prefix_control(struct kvc_client *client, uint64_t id, uint32_t 
 			       uint32_t flags, struct kvd_flush_counts *ret_counts);
 
 /**
- * kvc_events() - what happened in the daemon since the call before
+ * kvc_events() - events in the daemon since the call before
  * @ret_events: [cap], the oldest first
- * @cap:        KVD_EVENTS_PAGE at least, so that nothing is dropped here
- * @ret_lost:   events after these that the daemon had no room for
+ * @cap: at least KVD_EVENTS_PAGE
+ * @ret_lost: events after these that the daemon had no room for
  *
- * Needs KVD_FEATURE_ADMIN. Does not wait: the first call begins to watch and finds
- * nothing, and later ones should come a few times a second.
+ * Needs KVD_FEATURE_ADMIN. Does not wait: the first call starts watching and returns 0; call it a
+ * few times a second from then on.
  *
  * Return: number of events.
  */
 KVC_API int kvc_events(struct kvc_client *client, struct kvd_event *ret_events,
 		       size_t cap, uint64_t *ret_lost);
 
-/*
- * Flush the cache; NULL for domain and model: all that the caller may. A model is named
- * by its name, or by KVD_MODEL_DIGITS or more first digits of its fingerprint. Complete
- * only if ret_counts->remaining is 0.
- */
+/* Flush the cache of a sharing domain and a model; NULL: of all that the caller may flush. The
+ * model is given by its name, or by at least the first KVD_MODEL_DIGITS digits of its
+ * fingerprint. The flush is complete only if ret_counts->remaining is 0. */
 KVC_API int kvc_cache_flush(struct kvc_client *client, const char *domain,
 			    const char *model, struct kvd_flush_counts *ret_counts);
 
@@ -511,12 +477,12 @@ KVC_API int kvc_cache_flush(struct kvc_client *client, const char *domain,
 
 /**
  * struct kvc_ring_opts - sizes of a ring
- * @size:       sizeof(struct kvc_ring_opts)
- * @sq_entries: 0: 128; rounded up to a power of two
- * @cq_entries: 0: four times sq_entries; rounded up likewise
- * @in_bytes:   room for inputs in flight; 0: 4 MiB, or what the daemon grants
- * @out_bytes:  room for outputs of SCORE, TOKENIZE, DETOKENIZE; 0: 1 MiB, or what the
- *              daemon grants
+ * @size: sizeof(struct kvc_ring_opts)
+ * @sq_entries: rounded up to a power of two; 0: 128
+ * @cq_entries: likewise; 0: four times sq_entries
+ * @in_bytes: room for inputs in flight; 0: 4 MiB, or what the daemon grants if that is less
+ * @out_bytes: room for outputs of SCORE, TOKENIZE, DETOKENIZE; 0: 1 MiB, or what the daemon grants
+ *	if that is less
  */
 struct kvc_ring_opts {
 	size_t size;
@@ -526,20 +492,18 @@ struct kvc_ring_opts {
 	uint64_t out_bytes;
 };
 
-/* Return: 0; KVD_E_QUOTA: more than the daemon grants; or why not. */
+/* Return: 0; KVD_E_QUOTA: more than the daemon grants; or another error. */
 KVC_API int kvc_ring_open(struct kvc_client *client, struct kvc_ring **ret_ring,
 			  const struct kvc_ring_opts *opts);
 
-/* Close before its client. Requests in flight are cancelled, NULL is fine. */
+/* Requests in flight are cancelled. NULL is fine. Close a ring before its client. */
 KVC_API void kvc_ring_close(struct kvc_ring *ring);
 
-/*
- * Next free entry, or NULL when as many as the SQ holds are prepared and not
- * submitted. It is a NOP until it is prepared otherwise.
- */
+/* The next free entry, a NOP until it is prepared; NULL when as many as the SQ holds are prepared
+ * and not submitted. */
 KVC_API struct kvc_sqe *kvc_ring_get_sqe(struct kvc_ring *ring);
 
-/* The value that comes back in each CQE of the request. 0 unless set. */
+/* The user_data of each CQE of the request; 0 unless set. */
 KVC_API void kvc_sqe_set_data64(struct kvc_sqe *sqe, uint64_t data);
 
 static inline void kvc_sqe_set_data(struct kvc_sqe *sqe, void *data)
@@ -552,14 +516,11 @@ static inline void *kvc_cqe_get_data(const struct kvd_cqe *cqe)
 	return (void *)(uintptr_t)cqe->user_data;
 }
 
-/*
- * Preparing only notes what is wanted and cannot fail: a mistake shows in the
- * CQE. Inputs and options must stay as they are until kvc_ring_submit() has taken
- * the entry; outputs must stay until the final CQE, which is when they are
- * written. If the output does not fit, res is -ENOBUFS and usage.detail the bytes
- * that the daemon needed: 8 for each token of SCORE, 4 of TOKENIZE, 1 for each
- * byte of DETOKENIZE. user_data is not touched.
- */
+/* Preparing cannot fail and keeps user_data; errors are reported in the CQE. Inputs and options
+ * must stay unchanged until kvc_ring_submit() has taken the entry. Outputs must stay valid until
+ * the final CQE, and are written then. If an output does not fit, res is -ENOBUFS and usage.detail
+ * the number of bytes that the daemon needed: 8 for each token of SCORE, 4 for each of TOKENIZE,
+ * 1 for each byte of DETOKENIZE. */
 KVC_API void kvc_prep_nop(struct kvc_sqe *sqe);
 KVC_API void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,
 			       const struct kvc_gen_opts *opts);
@@ -568,7 +529,7 @@ KVC_API void kvc_prep_score(struct kvc_sqe *sqe, const struct kvc_input *input,
 			    size_t cap);
 KVC_API void kvc_prep_score_top(struct kvc_sqe *sqe, const struct kvc_input *input,
 				const struct kvc_score_opts *opts);
-/* res is the number of leading tokens that are cached, usage.detail names the prefix. */
+/* res is the number of leading tokens that are cached, usage.detail the id of the prefix. */
 KVC_API void kvc_prep_prefix_lookup(struct kvc_sqe *sqe, const struct kvc_input *input,
 				    uint32_t flags);
 KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *input,
@@ -576,64 +537,55 @@ KVC_API void kvc_prep_tokenize(struct kvc_sqe *sqe, const struct kvc_input *inpu
 KVC_API void kvc_prep_detokenize(struct kvc_sqe *sqe, const uint32_t *tokens, size_t n,
 				 uint32_t flags, char *text, size_t cap);
 
-/*
- * Branch the request of this ring whose data is @target at any of its tokens; @input may
- * be NULL. See KVD_OP_FORK.
- */
+/* Branch the request of this ring whose user_data is @target at any of its tokens; @input may be
+ * NULL. See KVD_OP_FORK. */
 KVC_API void kvc_prep_fork(struct kvc_sqe *sqe, uint64_t target,
 			   const struct kvc_input *input,
 			   const struct kvc_gen_opts *opts);
 
-/*
- * Cancel the request of this ring that carries this user_data; of several, the one
- * submitted last. It ends with -ECANCELED unless it had just ended. res of the
- * CANCEL: how many sequences it ends (n of them, for one of n), or -ENOENT.
- */
+/* Cancel the request of this ring whose user_data is @target; of several, the one submitted last.
+ * It ends with -ECANCELED unless it has just ended. res of the CANCEL is the number of sequences
+ * that it ends (n for a request of n), or -ENOENT. */
 KVC_API void kvc_prep_cancel(struct kvc_sqe *sqe, uint64_t target);
 
 /**
- * kvc_ring_submit() - hand prepared entries to the daemon, in order
+ * kvc_ring_submit() - submit prepared entries, in order
  *
- * What does not fit now stays prepared for the next call; completions make room.
+ * Entries that do not fit now stay prepared for the next call; completions make room.
  *
- * Return: how many were taken, also if some remain. If none could be: -EAGAIN
- * (queue full, or too many in flight), -ENOBUFS (arena full), -ECONNRESET. 0 if
- * nothing was prepared.
+ * Return: how many were submitted, 0 if none was prepared. If none could be: -EAGAIN (queue full,
+ * or too many in flight), -ENOBUFS (arena full), -ECONNRESET.
  */
 KVC_API int kvc_ring_submit(struct kvc_ring *ring);
 
-/*
- * Submit, and return when @n CQEs are there to be peeked, or after @timeout_ns
- * (negative: no limit). Around a restart of the daemon it may return with fewer.
- * Return: how many were submitted, -ETIME, -ECONNRESET.
- */
+/* Submit, and wait until @n CQEs can be peeked, or for @timeout_ns (negative: no limit). There may
+ * be fewer CQEs when the daemon restarts. Return: how many were submitted, -ETIME, -ECONNRESET. */
 KVC_API int kvc_ring_submit_and_wait(struct kvc_ring *ring, unsigned n,
 				     int64_t timeout_ns);
 
 /**
  * kvc_ring_wait_cqe() - wait for the next completion
- * @ret_cqe:    valid until kvc_ring_cqe_seen()
+ * @ret_cqe: valid until kvc_ring_cqe_seen()
  * @timeout_ns: negative: no limit
  *
- * Entries that an earlier submit left are submitted as room comes.
+ * Entries that are still prepared after an earlier submit are submitted when there is room.
  *
- * Return: 0; -ETIME; -ENODATA: nothing is in flight; -ECONNRESET, after every
- * CQE was given out.
+ * Return: 0; -ETIME; -ENODATA: nothing is in flight; -ECONNRESET, after the last CQE.
  */
 KVC_API int kvc_ring_wait_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe,
 			      int64_t timeout_ns);
 
-/* The same without ever waiting. Return: 0; -EAGAIN: none now; -ECONNRESET. */
+/* The same without waiting. Return: 0; -EAGAIN: none now; -ECONNRESET. */
 KVC_API int kvc_ring_peek_cqe(struct kvc_ring *ring, const struct kvd_cqe **ret_cqe);
 
-/* Done with the CQE; the next one can be seen. Without a current CQE: nothing. */
+/* Done with the current CQE, if any: move on to the next. */
 KVC_API void kvc_ring_cqe_seen(struct kvc_ring *ring);
 
 /**
- * kvc_ring_peek_batch() - many completions at once, without ever waiting
+ * kvc_ring_peek_batch() - many completions at once, without waiting
  * @ret_cqes: [cap] oldest first; each is valid until kvc_ring_cq_advance() has passed it
  *
- * What was peeked and not passed comes again. At most as many as the CQ holds.
+ * CQEs that were peeked and not passed come again. There are at most as many as the CQ holds.
  *
  * Return: how many; 0: none now; -ECONNRESET as kvc_ring_peek_cqe(); -ENOMEM.
  */
@@ -643,31 +595,29 @@ KVC_API int kvc_ring_peek_batch(struct kvc_ring *ring, const struct kvd_cqe **re
 /* Done with the @n oldest CQEs that were peeked. */
 KVC_API void kvc_ring_cq_advance(struct kvc_ring *ring, unsigned n);
 
-/* May prepare and submit; must not peek, wait or advance. Return: not 0 to stop. */
+/* May prepare and submit; must not peek, wait or advance. Return 0 to continue. */
 typedef int (*kvc_cqe_fn)(void *userdata, const struct kvd_cqe *cqe);
 
-/*
- * Call @fn for each completion that is there, also those that come meanwhile, and pass it.
- * Return: for how many; 0: none now; -ECONNRESET as kvc_ring_peek_cqe().
- */
+/* Call @fn for each completion, including those that arrive meanwhile, and pass it. Return: for how
+ * many; 0: none now; -ECONNRESET as kvc_ring_peek_cqe(). */
 KVC_API int kvc_ring_for_each_cqe(struct kvc_ring *ring, kvc_cqe_fn fn, void *userdata);
 
-/* Requests submitted whose final CQE has not been given out. */
+/* Requests that were submitted and whose final CQE was not delivered yet. */
 KVC_API unsigned kvc_ring_in_flight(const struct kvc_ring *ring);
 
 /**
  * kvc_ring_event_fd() - a descriptor for poll, epoll or an event loop
  *
- * Readable when completions came or the daemon went away. It belongs to the
- * ring. When it is readable: kvc_ring_event_ack() first, then kvc_ring_peek_cqe()
- * until -EAGAIN (or kvc_ring_for_each_cqe()), then poll again. Neither call ever waits,
- * whatever other threads do with the client.
+ * Readable when there are completions or the daemon went away. It belongs to the ring. When it is
+ * readable, call kvc_ring_event_ack() first, then kvc_ring_peek_cqe() until -EAGAIN (or
+ * kvc_ring_for_each_cqe()), then poll again. None of these calls waits, whatever other threads
+ * do with the client.
  *
  * Return: the descriptor, or -errno.
  */
 KVC_API int kvc_ring_event_fd(struct kvc_ring *ring);
 
-/* Empty the descriptor and arm it again. Return: 0, or -errno; then call it again. */
+/* Clear the descriptor and arm it again. Return: 0, or -errno; then call it again. */
 KVC_API int kvc_ring_event_ack(struct kvc_ring *ring);
 
 #ifdef __cplusplus

@@ -3,21 +3,20 @@
 #define KVD_ABI_H
 
 /*
- * The shared-memory contract between kvd and its clients: what lies in the two
+ * The shared-memory contract between kvd and its clients: the contents of the two
  * memory regions of a ring, who may write which word, and what each operation
- * takes and returns. kvd-abi(7) tells the same story with drawings, for those
- * who write a client without libkvclient. The messages that set a ring up are
- * in <kvd/proto.h>.
+ * takes and returns. kvd-abi(7) describes the same with drawings, for clients
+ * without libkvclient. The messages that set up a ring are in <kvd/proto.h>.
  *
- * Rules that hold everywhere:
+ * Rules that apply everywhere:
  *
  *  - Little endian, fixed widths, natural alignment, no pointers: an address is
  *    an offset from the start of an arena, and a length in bytes.
- *  - A reserved field and an unknown flag bit must be zero. The daemon checks;
- *    what it does not know completes with -EINVAL and is never ignored.
- *  - Each shared word has one writer, named beside it.
- *  - Numbers are never reused, structs of one ABI version never change their
- *    layout. What is new gets a new number, a reserved field or a new struct.
+ *  - Reserved fields and unknown flag bits must be zero. The daemon checks them:
+ *    an unknown value completes with -EINVAL and is never ignored.
+ *  - Each shared word has one writer, which its comment names.
+ *  - Numbers are never reused, and structs of one ABI version never change their
+ *    layout. Extensions get a new number, a reserved field or a new struct.
  *
  * Strict C99 and C++, needs <stdint.h> only.
  */
@@ -29,14 +28,14 @@ extern "C" {
 #endif
 
 /*
- * Version of this contract, spoken in HELLO. It changes only when an old client
- * would break; everything else is announced by a feature bit of WELCOME.
+ * Version of this contract, sent in HELLO. It changes only if old clients would
+ * break; anything else is announced by a feature bit of WELCOME.
  */
 #define KVD_ABI_VERSION 1u
 
 /* ------------------------------------------------------------------------
- * Limits. A daemon may be configured lower, and says so in WELCOME; it is never
- * higher within one ABI version.
+ * Limits. A daemon may be configured with lower ones, which WELCOME reports; they
+ * are never higher within one ABI version.
  */
 #define KVD_MAX_SQ_ENTRIES    4096u       /* power of two, at least 1 */
 #define KVD_MAX_CQ_ENTRIES    16384u      /* power of two, at least 1 */
@@ -61,35 +60,34 @@ extern "C" {
  *   sq_off SQ entries, 64 bytes each    cq_off CQ entries, 64 bytes each
  *   in_off input arena                  out_off output arena
  *
- * The client maps C2D readable and writable and D2C read-only; the seals make
- * anything else impossible. Offsets come from struct kvd_ring_geometry, never
- * from constants.
+ * The client maps C2D readable and writable and D2C read-only, as the seals
+ * enforce. Offsets come from struct kvd_ring_geometry, never from constants.
  *
  * Entries carry their own sequence word. Positions count from 0 and never wrap
  * (64 bits). Entry i lives in slot i & (entries - 1) and is published by storing
- * seq = i + 1 with release order, after every other byte of it was written. The
+ * seq = i + 1 with release order, after all its other bytes were written. The
  * consumer at position i waits until the slot's seq, loaded with acquire order,
  * is i + 1. A file of zeros is thus an empty ring, and a message moves one cache
  * line. Until it is published the slot holds the seq of one lap ago,
  * i + 1 - entries, or 0 in the first lap. Any other value is a fault of the
- * producer: the daemon ends the session of a client that shows one.
+ * producer: the daemon ends the session of such a client.
  *
  * A producer may fill slot i only when i - position < entries, where position is
  * the consumer's published word (sq_pos, cq_pos). Consumers publish lazily: at
  * the latest when a quarter of the ring has been consumed since the last time,
- * before they sleep, and at once when the producer has said that it waits
+ * before they sleep, and at once when the producer has announced that it waits
  * (KVD_CLIENT_SQ_FULL, KVD_DAEMON_CQ_FULL). A published position that goes back,
  * or passes what was produced, ends the session.
  *
- * Arena bytes may change at any moment, also to zero: the daemon copies what it
- * needs once and looks only at the copy. A client that changes bytes before the
- * final CQE of the request harms only its own request.
+ * Arena bytes may change at any moment, even to zero: the daemon copies what it
+ * needs once and uses only the copy. A client that changes bytes before the final
+ * CQE of a request harms only that request.
  */
 
 /**
- * struct kvd_ring_geometry - where things lie in the two files of a ring
+ * struct kvd_ring_geometry - layout of the two files of a ring
  *
- * Part of RING_OPENED; a copy stands at the start of D2C for debuggers. Constant
+ * Part of RING_OPENED; a copy is at the start of D2C for debuggers. Constant
  * for the life of the ring. Offsets and sizes are in bytes, from the file's
  * start, multiples of 64 (entries) and 4096 (arenas, file sizes).
  *
@@ -125,8 +123,8 @@ struct kvd_ring_geometry {
  * @cq_pos: CQ entries consumed so far (release; the daemon loads with acquire)
  * @flags:  KVD_CLIENT_* bits
  *
- * The two words stand 128 bytes apart, so that neither drags the other's cache
- * line, nor its neighbour that the prefetcher fetches along, between the CPUs.
+ * The two words are 128 bytes apart, so that neither moves the other's cache line,
+ * or the adjacent one that the prefetcher fetches with it, between the CPUs.
  */
 struct kvd_client_page {
 	uint64_t cq_pos;
@@ -137,8 +135,8 @@ struct kvd_client_page {
 };
 
 /*
- * The client sleeps, or will: after posting CQEs the daemon signals the
- * completion doorbell. Set it, full barrier, look at the CQ once more, then
+ * The client sleeps, or is about to: after posting CQEs the daemon signals the
+ * completion doorbell. Set it, full barrier, check the CQ once more, then
  * sleep; clear it after waking. The barrier pairs with the daemon's between its
  * store of a CQE's seq and its load of this word.
  */
@@ -154,7 +152,7 @@ struct kvd_client_page {
  * struct kvd_daemon_page - first page of D2C; every word written by the daemon
  * @magic:    KVD_RING_MAGIC
  * @version:  KVD_ABI_VERSION
- * @geometry: copy of what RING_OPENED said
+ * @geometry: as in RING_OPENED
  * @sq_pos:   SQ entries taken so far (release; the client loads with acquire)
  * @flags:    KVD_DAEMON_* bits
  */
@@ -174,16 +172,16 @@ struct kvd_daemon_page {
 
 /*
  * The daemon does not watch this SQ: after publishing SQEs, full barrier, load
- * flags, and if this bit is set signal the submit doorbell. A new ring has it
- * set.
+ * flags, and signal the submit doorbell if this bit is set. It is set in a new
+ * ring.
  */
 #define KVD_DAEMON_NEED_WAKEUP (1u << 0)
 
 /*
  * The daemon holds CQEs for which the CQ had no room; the ring's requests pause,
  * nothing is lost, and no further SQE is taken. After consuming CQEs: publish
- * cq_pos, full barrier, load flags, and if this bit is set signal the submit
- * doorbell.
+ * cq_pos, full barrier, load flags, and signal the submit doorbell if this bit is
+ * set.
  */
 #define KVD_DAEMON_CQ_FULL (1u << 1)
 
@@ -196,7 +194,7 @@ struct kvd_daemon_page {
  *
  * off size
  *   0   8  seq         position + 1, stored last
- *   8   8  user_data   comes back in each CQE of the request, untouched
+ *   8   8  user_data   returned unchanged in each CQE of the request
  *  16   1  opcode      enum kvd_op
  *  17   1  flags       KVD_SQE_* bits
  *  18   2  input       enum kvd_input: what the input bytes are
@@ -209,12 +207,12 @@ struct kvd_daemon_page {
  *  56   8  arg         by opcode
  *
  * Offsets count from the start of their arena; where a length is 0 the offset
- * must be 0 too. They need no alignment, but for out_off, a multiple of 4. The
- * bytes belong to the daemon from publishing until the final CQE. The daemon
- * ends with -EFAULT what does not lie inside its arena.
+ * must be 0 too. They need no alignment except out_off, a multiple of 4. The
+ * bytes belong to the daemon from publishing until the final CQE. Bytes outside
+ * their arena end the request with -EFAULT.
  *
  * Every SQE that is taken yields exactly one final CQE (without
- * KVD_CQE_MORE), whatever happens to it. Requests run side by side and complete
+ * KVD_CQE_MORE), whatever happens to it. Requests run in parallel and complete
  * in any order.
  */
 struct kvd_sqe {
@@ -236,7 +234,7 @@ struct kvd_sqe {
 enum kvd_op {
 	/*
 	 * Nothing. All fields but user_data and seq are 0. res = 0. Measures
-	 * the way there and back, and proves that the daemon lives.
+	 * the round trip, and shows that the daemon is alive.
 	 */
 	KVD_OP_NOP = 0,
 
@@ -246,14 +244,14 @@ enum kvd_op {
 	 *
 	 * Each token gives one CQE with MORE set and the token payload: its
 	 * id, its logprob and the text bytes that became safe to show with it.
-	 * Those can be none (half a UTF-8 character, or the beginning of what
-	 * may become a stop string) or those of several tokens; beyond 28
-	 * bytes, CQEs with MORE and PIECE follow that carry bytes only.
-	 * Concatenated they are the text, without a stop string and what
-	 * follows it. Each CQE carries whole UTF-8 characters. An answer that
-	 * ends inside of one ends before it; bytes that can never become one
-	 * are U+FFFD, one for each maximal subpart. The bytes of the tokens
-	 * themselves come from DETOKENIZE. The model's end token is delivered and counted like any
+	 * There may be none (half a UTF-8 character, or the beginning of a
+	 * possible stop string) or those of several tokens; beyond 28 bytes,
+	 * CQEs with MORE and PIECE follow that carry only bytes. Concatenated
+	 * they are the text, up to and without a stop string. Each CQE carries
+	 * whole UTF-8 characters. An incomplete character at the end of the
+	 * answer is dropped; bytes that can never form one become U+FFFD, one
+	 * for each maximal subpart. DETOKENIZE returns the bytes of the tokens
+	 * themselves. The model's end token is delivered and counted like any
 	 * other, but has no text.
 	 *
 	 * The final CQE carries the usage payload; res = the number of tokens
@@ -266,16 +264,16 @@ enum kvd_op {
 	 * given those before it. Takes input (all kinds), out, flags NO_SPECIAL
 	 * and NO_BOS. For n tokens the output is u32 ids[n], then f32
 	 * logprobs[n], 8n bytes; logprobs[0] is 0. res = n. out_len too small:
-	 * -ENOBUFS, nothing written, usage.detail = the bytes it takes.
+	 * -ENOBUFS, nothing written, usage.detail = the bytes it needs.
 	 *
-	 * arg = top | first << 32 asks for more (KVD_FEATURE_SCORE_TOP): what
-	 * else could have followed each token from position first on, that is
-	 * the distribution of the token after it, for m = n - first positions;
-	 * the last of them looks beyond the input. After the 8n bytes above
-	 * come, with top in 1..KVD_MAX_TOP, the likeliest tokens of each
-	 * position, likeliest first (the lower id among equals):
+	 * arg = top | first << 32 asks for alternatives (KVD_FEATURE_SCORE_TOP):
+	 * for each of the m = n - first positions from first on, the
+	 * distribution of the token after it; for the last one, that of the
+	 * token after the input. The 8n bytes above are followed, with top in
+	 * 1..KVD_MAX_TOP, by the likeliest tokens of each position, likeliest
+	 * first (the lower id among equals):
 	 *     u32 ids[m][top], f32 logprobs[m][top]
-	 * and with top = KVD_TOP_ALL the logprobs of the whole vocabulary:
+	 * and with top = KVD_TOP_ALL by the logprobs of the whole vocabulary:
 	 *     f32 logprobs[m][n_vocab]
 	 * They are written while the request runs. -EINVAL: first is not below
 	 * n, top is above KVD_MAX_TOP or n_vocab, or first without top.
@@ -291,29 +289,29 @@ enum kvd_op {
 
 	/*
 	 * Token ids to text. Takes input (TOKENS), out, flag SKIP_SPECIAL.
-	 * Output res bytes, not terminated, perhaps not whole UTF-8 characters
-	 * at the ends. out_len too small: as SCORE.
+	 * Output res bytes, not terminated; UTF-8 characters may be cut at
+	 * both ends. out_len too small: as SCORE.
 	 */
 	KVD_OP_DETOKENIZE = 4,
 
 	/*
 	 * End the requests of this ring whose user_data is arg. Each of them
-	 * gets its own final CQE, -ECANCELED, unless it had just ended. What
+	 * gets its own final CQE, -ECANCELED, unless it has just ended. What
 	 * KVD_GEN_KEEP has kept under that user_data is forgotten. res of the
-	 * CANCEL itself: how many were told to end or forgotten, or -ENOENT.
+	 * CANCEL itself: how many it ends or forgets, or -ENOENT.
 	 */
 	KVD_OP_CANCEL = 5,
 
 	/*
 	 * GENERATE that begins with tokens of another sequence of this ring: arg
-	 * is the user_data of a GENERATE or FORK that runs, or that has ended and
-	 * had KVD_GEN_KEEP. It begins with the first fork_at tokens of it (prompt
-	 * and answer together; 0: all there are), then comes the input, which may
-	 * be none (TOKENS, or TEXT without special tokens put first). The other
-	 * sequence does not change. Takes params as GENERATE; the prefix counts as
-	 * prompt. Nothing is sent again, and what is computed already is shared;
-	 * rows of the block that the new sequence writes into are copied or
-	 * computed again, whichever the KV format needs: the answer is the same.
+	 * is the user_data of a GENERATE or FORK that is running, or has ended
+	 * with KVD_GEN_KEEP. The first fork_at tokens of it (prompt and answer
+	 * together; 0: all so far) are followed by the input, which may be empty
+	 * (TOKENS, or TEXT, with no special tokens put first). The other sequence
+	 * does not change. Takes params as GENERATE; the prefix counts as prompt
+	 * and is not sent again. What is already computed is shared; rows of the
+	 * block that the new sequence writes into are copied or computed again,
+	 * as the KV format requires, with the same answer.
 	 * -ENOENT: no such sequence, or fork_at beyond its end (detail = its
 	 * tokens).
 	 */
@@ -324,23 +322,23 @@ enum kvd_op {
 	 * NO_SPECIAL and NO_BOS. res = how many of its leading tokens are cached, a
 	 * multiple of the block size; usage.prompt_tokens = its tokens, and where res
 	 * is not 0 usage.detail = the id of the prefix that was found, for
-	 * KVD_MSG_PREFIX_CONTROL. Computes nothing, keeps nothing, counts as no use. Sees what
-	 * a GENERATE without a salt would find.
+	 * KVD_MSG_PREFIX_CONTROL. Computes nothing, keeps nothing, and does not count
+	 * as a use. Sees what a GENERATE without a salt would find.
 	 */
 	KVD_OP_PREFIX_LOOKUP = 9
 
 	/*
-	 * Numbers kept for what is designed and not yet built; until then
-	 * they complete with -EINVAL, as any unknown number:
+	 * Numbers reserved for operations that are not implemented yet; they
+	 * complete with -EINVAL, like any unknown number:
 	 *   16 SPACE_OPEN  17 KV_LOOKUP  18 KV_GET     19 KV_PUT
 	 *   20 KV_UNPIN    21 KV_DELETE  22 KV_MAP
 	 */
 };
 
 /* In text, "<|im_end|>" and the like are plain characters, not control tokens. Tokens that a
- * model defines for text ("<think>") are found all the same. */
+ * model defines for text ("<think>") are still recognised. */
 #define KVD_SQE_NO_SPECIAL (1u << 0)
-/* Do not put a beginning-of-sequence token first, though the model asks for it. */
+/* Do not put a beginning-of-sequence token first, even if the model asks for it. */
 #define KVD_SQE_NO_BOS (1u << 1)
 /* DETOKENIZE: special tokens give no text. */
 #define KVD_SQE_SKIP_SPECIAL (1u << 2)
@@ -348,7 +346,7 @@ enum kvd_op {
 /* SCORE: every token of the vocabulary, in the order of ids. */
 #define KVD_TOP_ALL 0xffffffffu
 
-/* What lies at in_off. */
+/* What is at in_off. */
 enum kvd_input {
 	KVD_INPUT_NONE = 0,
 
@@ -362,10 +360,9 @@ enum kvd_input {
 	 * A conversation, in the chat template of the model. Records of
 	 *     u32 role_len, u32 content_len, role bytes, content bytes
 	 * packed, without padding, exactly in_len bytes in all. Roles are
-	 * "system", "user", "assistant", to the letter; another ends with
-	 * -EINVAL, usage.detail = the index of its message. Content is always
-	 * plain characters (never control tokens). The answer of the assistant
-	 * comes next.
+	 * exactly "system", "user" or "assistant"; any other ends with -EINVAL,
+	 * usage.detail = the index of its message. Content is always plain
+	 * characters (never control tokens). The assistant's answer comes next.
 	 */
 	KVD_INPUT_CHAT = 3
 };
@@ -376,14 +373,14 @@ enum kvd_input {
  *               KVD_GEN_PARAMS_SIZE_1, and bytes beyond what the daemon
  *               knows must be 0
  * @flags:       KVD_GEN_* bits
- * @max_tokens:  end after so many; 0: only at the model's end token, a stop
+ * @max_tokens:  end after this many; 0: only at the model's end token, a stop
  *               string or the end of the context
  * @n:           sequences, at most KVD_MAX_N; 0 is 1. Each draws with the seed plus
- *               its index. They share the prompt's blocks, and their CQEs come mixed:
- *               KVD_CQE_INDEX() tells whose one is. The last CQE of each carries its
+ *               its index. They share the prompt's blocks, and their CQEs are mixed:
+ *               KVD_CQE_INDEX() tells them apart. The last CQE of each carries its
  *               usage; all but the request's final one have KVD_CQE_END and MORE set
  * @top_k:       keep the k likeliest tokens; 0: all
- * @temperature: 0: the likeliest token always; else the logits are divided by it
+ * @temperature: 0: always the likeliest token; else the logits are divided by it
  * @top_p:       keep the likeliest tokens up to this probability sum; 0 or 1: all
  * @min_p:       keep tokens at least this likely relative to the likeliest; 0: all
  * @seed:        the choice depends on seed and position only: same seed, same
@@ -426,15 +423,15 @@ struct kvd_gen_params {
 #define KVD_GEN_LOGPROBS (1u << 0)
 /* The model's end token does not end the answer. */
 #define KVD_GEN_IGNORE_EOS (1u << 1)
-/* Kept for ECHO (prompt tokens first); not built, -EINVAL. */
+/* Reserved for ECHO (prompt tokens first); not implemented, -EINVAL. */
 #define KVD_GEN_ECHO (1u << 2)
 /*
  * Remember the tokens after the end, for FORK, until CANCEL or the end of the ring.
  * Beyond KVD_MAX_KEPT the oldest is forgotten. Not with n > 1. A request that is refused,
  * or fails before its first token (res < 0 other than -ECANCELED, generated_tokens 0), is
- * not remembered. Four bytes for each token of
- * prompt and answer, as long as it may become, are charged to the user when the request is
- * taken: KVD_E_QUOTA with detail = max_arena where that is too much.
+ * not remembered. When the request is taken, four bytes for each token of prompt and
+ * answer, at its greatest length, are charged to the user: KVD_E_QUOTA with detail =
+ * max_arena if that is too much.
  */
 #define KVD_GEN_KEEP (1u << 3)
 
@@ -442,12 +439,12 @@ struct kvd_gen_params {
  * Completion.
  */
 
-/* Text bytes that one CQE carries at most. */
+/* Most text bytes in one CQE. */
 #define KVD_CQE_BYTES 28u
 
 /**
  * struct kvd_cqe_token - payload of a CQE with KVD_CQE_MORE
- * @token:   id of the token; with KVD_CQE_PIECE 0 and without meaning
+ * @token:   id of the token; with KVD_CQE_PIECE 0, without meaning
  * @logprob: natural logarithm of its probability under the model (before
  *           temperature); 0 unless KVD_CQE_LOGPROB is set
  * @n_bytes: how many of @bytes count, 0..28
@@ -462,13 +459,13 @@ struct kvd_cqe_token {
 
 /**
  * struct kvd_cqe_usage - payload of the final CQE
- * @prompt_tokens:    tokens of the input; also of one that is refused, where they are known
- * @cached_tokens:    of these, how many the cache spared the device
+ * @prompt_tokens:    tokens of the input; if known, also when it is refused
+ * @cached_tokens:    of these, how many came from the cache
  * @generated_tokens: tokens delivered
  * @finish_reason:    enum kvd_finish
- * @ttft_ns:          from taking the SQE to the first token; 0 if none came
+ * @ttft_ns:          from taking the SQE to the first token; 0 if there was none
  * @total_ns:         from taking the SQE to this CQE
- * @detail:           with some errors the number that explains it, else 0
+ * @detail:           a number that explains the error, see below; else 0
  */
 struct kvd_cqe_usage {
 	uint32_t prompt_tokens;
@@ -504,13 +501,13 @@ struct kvd_cqe {
 
 /* More CQEs of this request follow. The one without it is the last. */
 #define KVD_CQE_MORE (1u << 0)
-/* Only bytes: more text of the token before, or text that was held back. */
+/* Only bytes: more text of the previous token, or text that was held back. */
 #define KVD_CQE_PIECE (1u << 1)
 /* token.logprob is valid. */
 #define KVD_CQE_LOGPROB (1u << 2)
 /*
  * With MORE: one sequence of several has ended; the payload is its usage and res its
- * result, the others go on. The request's final CQE is the same without both flags.
+ * result, the others continue. The request's final CQE is the same without both flags.
  */
 #define KVD_CQE_END (1u << 3)
 /* Which sequence of a GENERATE with n > 1 a CQE belongs to; else 0. */
@@ -530,18 +527,18 @@ enum kvd_finish {
  *
  *   -EINVAL     unknown opcode, flag or input kind; a reserved field that is
  *               not 0; a parameter outside its range; a malformed record
- *   -EFAULT     an offset and length that leave the arena
- *   -ENOBUFS    out_len too small; usage.detail = bytes it takes
+ *   -EFAULT     an offset and length outside the arena
+ *   -ENOBUFS    out_len too small; usage.detail = bytes needed
  *   -E2BIG      more than KVD_MAX_TEXT_BYTES of text, KVD_MAX_DETOKENIZE ids, or
  *               KVD_MAX_CHAT_MESSAGES messages; usage.detail = the limit
  *   -ENOENT     CANCEL found nothing
  *   -ECANCELED  ended by CANCEL or by closing the ring
  *   -ENOMEM     the daemon is out of memory for its own bookkeeping
- *   -ECONNRESET the daemon went away (made by the client's side)
- *   -EPERM      an administrative message from someone who may not send it
+ *   -ECONNRESET the daemon went away (reported by the client library)
+ *   -EPERM      an administrative message that the client may not send
  *
  * Below them are kvd's own, KVD_E_BASE down to KVD_E_MIN: res <= KVD_E_BASE tells them from
- * -errno. A number keeps its meaning for ever; new ones may come.
+ * -errno. A number keeps its meaning for ever; new ones may be added.
  */
 #define KVD_E_BASE (-4096)
 #define KVD_E_MIN  (-8191)
@@ -552,7 +549,7 @@ enum kvd_finish {
 #define KVD_E_VERSION (-4097)
 /*
  * The daemon restarted and the request was lost: its answer would not be the same
- * again, or its beginning was given out already. Send it again if that is fine.
+ * again, or part of it was already delivered. Send it again if that is acceptable.
  */
 #define KVD_E_RESTARTED (-4098)
 /* A limit of this user is reached; detail = the limit. Others are not affected. */
@@ -561,9 +558,9 @@ enum kvd_finish {
 #define KVD_E_MODEL_NONE (-4100)
 /* The prompt and one token do not fit the context; detail = context length. */
 #define KVD_E_CONTEXT (-4101)
-/* The model's chat template is none that kvd knows; send TEXT or TOKENS. */
+/* kvd does not know the model's chat template; send TEXT or TOKENS. */
 #define KVD_E_TEMPLATE (-4102)
-/* The daemon finishes what runs and takes nothing new for now; see KVD_MSG_DRAIN. */
+/* The daemon refuses new requests while it drains; see KVD_MSG_DRAIN. */
 #define KVD_E_DRAINING (-4103)
 /* The model file has no usable tokenizer; send TOKENS. */
 #define KVD_E_TOKENIZER (-4104)
@@ -573,7 +570,7 @@ enum kvd_finish {
 #define KVD_E_TEXT (-4106)
 /* The input has no tokens, and the operation needs one. */
 #define KVD_E_EMPTY (-4107)
-/* The request can never fit the block pool; detail = tokens that would. */
+/* The request can never fit the block pool; detail = tokens that would fit. */
 #define KVD_E_POOL (-4108)
 /* The device or its worker failed; the request may be tried again. */
 #define KVD_E_DEVICE (-4109)
@@ -581,9 +578,9 @@ enum kvd_finish {
 #define KVD_E_BUSY (-4110)
 /* The deadline of the request has passed. */
 #define KVD_E_DEADLINE (-4111)
-/* The model or the feature that was asked for is not there. */
+/* The requested model or feature is not available. */
 #define KVD_E_UNSUPPORTED (-4112)
-/* The model's numbers for this request left the range of floats; trying again does not help. */
+/* The model's numbers for this request exceeded the range of floats; a retry does not help. */
 #define KVD_E_NUMERIC (-4113)
 
 #ifdef __cplusplus

@@ -4,9 +4,9 @@
 
 /*
  * Messages on the socket: the handshake, notices, opening rings. Those for administration
- * are in <kvd/proto_admin.h>. Requests for tokens do not come this way; they go through
- * the rings of <kvd/abi.h>, whose general rules (little endian, reserved means 0, numbers
- * are never reused) hold here too.
+ * are in <kvd/proto_admin.h>. Requests for tokens go through the rings of <kvd/abi.h>,
+ * whose general rules (little endian, reserved means 0, numbers are never reused) apply
+ * here too.
  *
  * The socket is AF_UNIX, SOCK_SEQPACKET, at $KVD_SOCKET or KVD_SOCKET_DEFAULT.
  * One message is one packet. The client speaks first:
@@ -23,24 +23,24 @@
  *
  * After WELCOME any request may be sent at any time; each gets exactly one
  * reply, with the request's tag: the reply type that belongs to it, or ERROR. A
- * packet with tag 0 is a NOTICE that nobody asked for. The daemon knows its peer
- * by the uid and gid that the kernel attests at connect time (SO_PEERCRED), and
- * by nothing the client says.
+ * packet with tag 0 is an unsolicited NOTICE. The daemon identifies its peer by the
+ * uid and gid that the kernel attests at connect time (SO_PEERCRED), and by
+ * nothing the client says.
  *
- * Clients never pass file descriptors. A packet that carries one, one that is
- * shorter than its type demands or longer than KVD_MSG_MAX, a header whose fields
- * do not fit, anything before HELLO and a second HELLO end the session. An unknown
+ * Clients never pass file descriptors. A packet that carries one, is shorter than
+ * its type requires or longer than KVD_MSG_MAX, a header with inconsistent fields,
+ * any message before HELLO and a second HELLO end the session. An unknown
  * type is answered with an ERROR of KVD_E_UNSUPPORTED. Closing the socket ends the
  * session, with all its rings and requests.
  *
  * Restart: a connection that asked for KVD_FEATURE_KEEP, and got it, outlives the
- * daemon where the service manager keeps it: once it is a second old, and as long as
- * there is room (see struct kvd_msg_notice). Otherwise it ends with it. Its rings
- * and requests do not: they belong to one generation.
+ * daemon if the service manager keeps it: once it is a second old, and as long as
+ * there is room (see struct kvd_msg_notice). Otherwise it ends with the daemon. Its
+ * rings and requests do not outlive it: they belong to one generation.
  *
  * Growth: structs grow at their end only. A receiver that knows less ignores the
  * tail of a reply; the daemon refuses a request with a tail that is not zero
- * (-E2BIG in an ERROR). A receiver that knows more takes what is missing as 0.
+ * (-E2BIG in an ERROR). A receiver that knows more treats what is missing as 0.
  */
 
 #include <stdint.h>
@@ -54,7 +54,7 @@ extern "C" {
 #define KVD_SOCKET_DEFAULT "/run/kvd/kvd.sock"
 #define KVD_SOCKET_ENV     "KVD_SOCKET"
 
-/* Who connects here has an administrator's rights (KVD_FEATURE_ADMIN). */
+/* Connections to this socket have administrator's rights (KVD_FEATURE_ADMIN). */
 #define KVD_SOCKET_ADMIN "/run/kvd/admin.sock"
 
 /* ------------------------------------------------------------------------
@@ -101,7 +101,7 @@ enum kvd_msg_type {
 	KVD_MSG_CLIENTS = 5,
 	KVD_MSG_CACHE_FLUSH = 6,
 	/*
-	 * Numbers kept for administration that comes later: 11 RELOAD, 14 MODEL.
+	 * Numbers reserved for administration: 11 RELOAD, 14 MODEL.
 	 */
 	KVD_MSG_PREFIX_CONTROL = 7,
 	KVD_MSG_QUOTA = 9,
@@ -122,8 +122,8 @@ enum kvd_msg_type {
 	KVD_MSG_EVENTS_REPLY = 0x800d,
 
 	KVD_MSG_REJECT = 0xfffd, /* instead of WELCOME; the daemon hangs up */
-	KVD_MSG_NOTICE = 0xfffe, /* nobody asked for it; tag 0 */
-	KVD_MSG_ERROR = 0xffff   /* instead of any other reply; the session goes on */
+	KVD_MSG_NOTICE = 0xfffe, /* unsolicited; tag 0 */
+	KVD_MSG_ERROR = 0xffff   /* instead of any other reply; the session continues */
 };
 
 /* ------------------------------------------------------------------------
@@ -136,7 +136,7 @@ enum kvd_msg_type {
  * @magic:    KVD_HELLO_MAGIC
  * @version:  KVD_ABI_VERSION of the client
  * @features: KVD_FEATURE_* bits that the client wants, or 0; bits that the
- *            daemon has not are no error, WELCOME says what is there
+ *            daemon lacks are no error, WELCOME says which ones it has
  * @name:     a label for people (kvctl clients); grants nothing, may be empty
  */
 struct kvd_msg_hello {
@@ -152,12 +152,12 @@ struct kvd_msg_hello {
 #define KVD_FEATURE_TEXT     (1ull << 1) /* TEXT input, TOKENIZE, DETOKENIZE */
 #define KVD_FEATURE_CHAT     (1ull << 2) /* CHAT input: the template is known */
 #define KVD_FEATURE_FORK     (1ull << 3) /* n > 1, FORK, KVD_GEN_KEEP */
-#define KVD_FEATURE_KV       (1ull << 4) /* kept: SPACE_OPEN, KV_* */
+#define KVD_FEATURE_KV       (1ull << 4) /* reserved: SPACE_OPEN, KV_* */
 #define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
 #define KVD_FEATURE_SCORE_TOP                                                            \
 	(1ull << 6) /* arg of SCORE: alternatives of each position */
 #define KVD_FEATURE_KEEP                                                                 \
-	(1ull << 7) /* asked for: understands NOTICE; given: is kept from a second on */
+	(1ull << 7) /* HELLO: understands NOTICE; WELCOME: is kept once a second old */
 
 /**
  * struct kvd_model_info - the model that the daemon serves
@@ -168,7 +168,7 @@ struct kvd_msg_hello {
  * @block_tokens:   tokens of a cache block; prefixes are shared in these units
  * @bos_id, @eos_id: special tokens, -1 if there is none
  * @block_bytes:    size of a block in the pool
- * @fingerprint:    SHA-256 over everything that makes KV data differ
+ * @fingerprint:    SHA-256 over everything that affects KV data
  */
 struct kvd_model_info {
 	char name[KVD_NAME_MAX];
@@ -191,7 +191,7 @@ struct kvd_model_info {
  * @version:        KVD_ABI_VERSION of the daemon
  * @max_rings:      rings open at once
  * @max_sq_entries, @max_cq_entries: of one ring
- * @max_in_flight:  requests of one ring taken and not final
+ * @max_in_flight:  requests of one ring that were taken and are not final
  * @max_msg:        bytes of a packet
  * @features:       KVD_FEATURE_* bits
  * @generation:     counts the daemon's starts; cache contents and rings of
@@ -246,16 +246,16 @@ enum kvd_notice_kind {
  * @hello_tag:  RESTARTED: the tag of the HELLO that answers it, not 0
  * @generation: RESTARTED: of the daemon that serves from now on
  *
- * RESTARTED is the first word of a new daemon on a connection that it found kept.
- * What the dead one had granted is void: rings, requests, watching. The client says
- * HELLO again, with hello_tag as its tag, gets WELCOME, and opens its rings again;
- * the completions in its old rings stay valid, and no more will come there.
+ * RESTARTED is the first message of a new daemon on a connection that was kept.
+ * Everything that the old one granted is void: rings, requests, watching. The client
+ * sends HELLO again, with hello_tag as its tag, gets WELCOME, and opens its rings again;
+ * the completions in its old rings stay valid, and no more will arrive there.
  *
- * Until that HELLO comes, which may take as long as the client likes, the daemon
- * answers every other request with an ERROR of KVD_E_RESTARTED: also those that lay
- * in the socket unread when the old daemon died. They were not carried out. A HELLO
- * with another tag answers the notice of a daemon that is dead itself by now, and is
- * dropped: the newest notice counts.
+ * Until that HELLO, for which there is no time limit, the daemon answers every other
+ * request with an ERROR of KVD_E_RESTARTED, including those that were unread in the
+ * socket when the old daemon died. They were not carried out. A HELLO with another tag
+ * answers the notice of a daemon that has died meanwhile, and is dropped: the newest
+ * notice counts.
  */
 struct kvd_msg_notice {
 	struct kvd_msg_hdr hdr;
@@ -274,7 +274,7 @@ struct kvd_msg_notice {
  * @flags:     0
  * @in_bytes, @out_bytes: arenas, multiples of 4096; 0 where none is needed
  *
- * -EINVAL: not such numbers. KVD_E_QUOTA: above the limits of WELCOME.
+ * -EINVAL: other numbers. KVD_E_QUOTA: above the limits of WELCOME.
  */
 struct kvd_msg_ring_open {
 	struct kvd_msg_hdr hdr;
@@ -305,9 +305,9 @@ enum kvd_ring_fd {
 
 	/*
 	 * Completion doorbell: the reading end of a pipe, readable when the
-	 * daemon has signalled. Read it until EAGAIN; what the bytes are means
-	 * nothing. It is no eventfd, since that has one O_NONBLOCK flag for
-	 * both sides: a client could clear it and block the daemon's write.
+	 * daemon has signalled. Read it until EAGAIN; the bytes have no
+	 * meaning. It is not an eventfd, because that has one O_NONBLOCK flag
+	 * for both sides: a client could clear it and block the daemon's write.
 	 */
 	KVD_RING_FD_COMPLETE = 3,
 
@@ -326,9 +326,8 @@ struct kvd_msg_ring_opened {
 };
 
 /*
- * struct kvd_msg_ring_close - end a ring; its requests are cancelled, and what
- * they would have completed is lost. Reply: RING_CLOSED, a bare header. -ENOENT:
- * no such ring.
+ * struct kvd_msg_ring_close - end a ring; its requests are cancelled, and their
+ * completions are lost. Reply: RING_CLOSED, a bare header. -ENOENT: no such ring.
  */
 struct kvd_msg_ring_close {
 	struct kvd_msg_hdr hdr;

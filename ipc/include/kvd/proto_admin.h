@@ -3,12 +3,12 @@
 #define KVD_PROTO_ADMIN_H
 
 /*
- * Messages on the socket for administration: statistics, clients, quotas, what the cache
- * holds, pins and flushes, drain, events. Requests and replies as <kvd/proto.h> says: each
- * request after WELCOME gets its reply, or an ERROR.
+ * Messages on the socket for administration: statistics, clients, quotas, the contents of
+ * the cache, pins and flushes, drain, events. As in <kvd/proto.h>, each request after
+ * WELCOME gets its reply, or an ERROR.
  *
  * Lists come in pages. Their entries have the size that the reply states, may grow at
- * their end, and are never shorter than in their first form.
+ * their end, and are never shorter than in their first version.
  */
 
 #include <stdint.h>
@@ -27,14 +27,14 @@ extern "C" {
  * struct kvd_stats - the daemon in numbers; grows at its end only
  * @size:        bytes of the struct as its writer knew it
  * @generation:  see struct kvd_server_info
- * @uptime_ns:   since the daemon serves
+ * @uptime_ns:   since the daemon began to serve
  * @release, @backend, @cache_format: "0.1.0", "avx512", "fp16" or
  *               "k=int8,v=int4"
  * @model:       arch is empty when there is none
  * @pool_bytes:  memory of the block pool, blocks_total * model.block_bytes
- * @bytes_per_token: of a block, codes and parameters, for one token
+ * @bytes_per_token: of a block, with parameters, for one token
  * @blocks_total: = free + cached + active
- * @blocks_free:  hold nothing
+ * @blocks_free: empty
  * @blocks_cached: hold a prefix that no request uses; may be evicted
  * @blocks_active: in use by a request, or pinned
  * @blocks_pinned: of the active ones, those that an administrator pinned
@@ -46,13 +46,13 @@ extern "C" {
  * @tokens_prompt, @tokens_generated: since the start
  * @clients:     connected now
  * @rings:       open now
- * @sessions_faulty: ended for breaking the contract, since the start
+ * @sessions_faulty: sessions ended for breaking the contract, since the start
  * @tail_bytes:  memory beside the pool for the blocks that sequences are filling, where
  *               the format quantizes only whole blocks
  * @draining:    1 while new requests for the model are refused (struct kvd_msg_drain)
  * @affinity_refused: 1 where [cpu] affinity is set, but the daemon may not bind its threads
- * @threads:     that compute
- * @cpus:        that their affinity and the CPU quota of the control groups leave to them
+ * @threads:     compute threads
+ * @cpus:        left to them by their affinity and the CPU quota of the control groups
  */
 struct kvd_stats {
 	uint32_t size;
@@ -91,7 +91,7 @@ struct kvd_stats {
 	uint64_t cpus;
 };
 
-/* struct kvd_msg_stats_reply - hdr.len says how much of stats is there */
+/* struct kvd_msg_stats_reply - hdr.len says how much of stats is present */
 struct kvd_msg_stats_reply {
 	struct kvd_msg_hdr hdr;
 	struct kvd_stats stats;
@@ -120,13 +120,13 @@ struct kvd_msg_clients {
  * @id:    counts up, never reused within a generation
  * @uid:   attested by the kernel
  * @pid:   label only: the process that connected may be gone and its pid reused
- * @name:  what it calls itself; empty before HELLO, which only an administrator sees, or
- *         "(kept)" when it was kept over a restart and has not said HELLO since
+ * @name:  from HELLO; empty before it, which only an administrator sees, or "(kept)" if
+ *         the connection was kept across a restart and has not sent HELLO since
  * @rings, @requests_running, @requests_waiting, @blocks: held now
  * @tokens_*: since it connected
  * @connected_ns: how long ago that was
  * @requests_failed: operations that ended with an error other than -ECANCELED
- * @ttft_ns: time to the first token of the request that ended last; 0: of none yet
+ * @ttft_ns: time to the first token of the request that ended last; 0: none yet
  * @arena: bytes charged to its user: arenas of its rings, and tokens that they keep for
  *         FORK; the limit is the user's (struct kvd_quota_info)
  */
@@ -149,7 +149,7 @@ struct kvd_client_info {
 	uint64_t arena;
 	uint64_t reserved[3];
 };
-/* Its size in the first form, which every daemon sends at least. */
+/* Its size in the first version, the least that a daemon sends. */
 #define KVD_CLIENT_INFO_SIZE_1 184u
 
 /**
@@ -171,15 +171,15 @@ struct kvd_msg_clients_reply {
  */
 
 /**
- * struct kvd_msg_cache_flush - empty what may be emptied, in every tier
+ * struct kvd_msg_cache_flush - flush what may be flushed, in every tier
  * @flags:  0
  * @domain: only this sharing domain ("uid:1000"); empty: every domain that the
  *          caller may flush, for an ordinary client its own
  * @model:  only blocks of this model: its name, or KVD_MODEL_DIGITS or more of the
  *          first hexadecimal digits of its fingerprint; empty: all
  *
- * Running requests keep what they use. -EPERM: not the caller's domain. -ENOENT: no such
- * model is served; the text names the one that is.
+ * Running requests keep what they use. -EPERM: not the caller's domain. -ENOENT: the model
+ * is not served; the text names the one that is.
  */
 #define KVD_MODEL_DIGITS 8u
 struct kvd_msg_cache_flush {
@@ -193,8 +193,8 @@ struct kvd_msg_cache_flush {
 /**
  * struct kvd_flush_counts - what a flush did
  * @flushed_blocks, @flushed_bytes: now free
- * @kept_pinned, @kept_active: blocks that may not be flushed, and why
- * @remaining: blocks that could be flushed and are still there: 0, or the flush
+ * @kept_pinned, @kept_active: blocks that may not be flushed, by reason
+ * @remaining: blocks that could be flushed and are still cached; if not 0, the flush
  *             is incomplete
  */
 struct kvd_flush_counts {
@@ -212,7 +212,7 @@ struct kvd_msg_cache_flush_reply {
 };
 
 /* ------------------------------------------------------------------------
- * Quotas: what each user may have, and has.
+ * Quotas: limits and use of each user.
  */
 
 /* Bits of kvd_msg_quota.set: which limits to set. */
@@ -225,9 +225,9 @@ struct kvd_msg_cache_flush_reply {
 #define KVD_QUOTA_ALL         63u
 
 /**
- * struct kvd_quota - limits of one user; 0 is no limit, but for guaranteed_blocks
- * @guaranteed_blocks: its running requests keep so many when others want them
- * @max_blocks:        its requests hold no more; a shared one counts for each of them
+ * struct kvd_quota - limits of one user; 0 is no limit, except for guaranteed_blocks
+ * @guaranteed_blocks: its running requests keep this many when others need blocks
+ * @max_blocks:        held by its requests; a shared one counts for each of them
  * @max_running, @max_waiting: requests
  * @max_connections:   on the socket
  * @max_arena:         bytes of its rings' arenas, and of tokens kept for FORK
@@ -244,12 +244,11 @@ struct kvd_quota {
 
 /**
  * struct kvd_msg_quota - list users, or set one's limits first
- * @set:       KVD_QUOTA_* bits of what in @quota is to be set for @uid until the daemon
- *             ends; -EPERM without KVD_FEATURE_ADMIN. 0: only list
- * @uid:       whose
+ * @set:       KVD_QUOTA_* bits: limits of @quota to set for @uid until the daemon exits;
+ *             -EPERM without KVD_FEATURE_ADMIN. 0: only list
  * @after_uid: list users above this one; begin with 0, which lists uid 0 as well
  *
- * Listed are users that are connected or had limits set; for an ordinary client itself.
+ * Lists users that are connected or had limits set; an ordinary client sees only itself.
  */
 struct kvd_msg_quota {
 	struct kvd_msg_hdr hdr;
@@ -264,7 +263,7 @@ struct kvd_msg_quota {
  * struct kvd_quota_info - one user
  * @domain: where it shares: "uid:1000" or the name of a [domain NAME]
  * @quota:  its limits
- * @blocks, @running, @waiting, @connections, @arena: what it has now
+ * @blocks, @running, @waiting, @connections, @arena: current use
  */
 struct kvd_quota_info {
 	uint32_t uid;
@@ -278,7 +277,7 @@ struct kvd_quota_info {
 	uint64_t arena;
 	uint64_t reserved[4];
 };
-/* Its size in the first form, which every daemon sends at least. */
+/* Its size in the first version, the least that a daemon sends. */
 #define KVD_QUOTA_INFO_SIZE_1 160u
 
 /**
@@ -296,14 +295,14 @@ struct kvd_msg_quota_reply {
 };
 
 /* ------------------------------------------------------------------------
- * What the cache holds, prefix by prefix.
+ * The prefixes in the cache.
  */
 
 /**
  * struct kvd_msg_cache_list - list the ends of all prefixes that are cached
  * @after: 0 for the first page, then next of the page before
  *
- * For an ordinary client those of its own domain.
+ * An ordinary client sees those of its own domain.
  */
 struct kvd_msg_cache_list {
 	struct kvd_msg_hdr hdr;
@@ -313,9 +312,9 @@ struct kvd_msg_cache_list {
 /**
  * struct kvd_prefix_info - a prefix: a chain of blocks whose last one has none after it,
  *                          or is where a pinned prefix ends
- * @id:      names it until its last block goes; then it names nothing
- * @domain:  whose it is; "public": everybody's
- * @tokens:  of the whole chain, what it shares with others included
+ * @id:      valid until its last block is gone
+ * @domain:  its owner; "public": shared by all
+ * @tokens:  of the whole chain, including what it shares with others
  * @own_blocks: blocks that no other prefix has
  * @readers: requests that read its last block now
  * @pins:    pinned prefixes that have its last block; 0: none, it may be evicted. A pin is a
@@ -332,7 +331,7 @@ struct kvd_prefix_info {
 	uint32_t frequent;
 	uint64_t reserved[4];
 };
-/* Its size in the first form, which every daemon sends at least. */
+/* Its size in the first version, the least that a daemon sends. */
 #define KVD_PREFIX_INFO_SIZE_1 128u
 
 /* struct kvd_msg_cache_list_reply - one page; prefixes may come and go between pages */
@@ -344,12 +343,12 @@ struct kvd_msg_cache_list_reply {
 	/* n entries of entry_size bytes follow */
 };
 
-/* What to do with one prefix. */
+/* What to do with a prefix. */
 enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FLUSH = 3 };
 
-/* PIN: every user's requests may read it from now on, and its hits are no secret. */
+/* PIN: requests of every user may read it from now on, and its hits are not secret. */
 #define KVD_PREFIX_PUBLIC (1u << 0)
-/* FLUSH: and all that goes on from its end. */
+/* FLUSH: and all prefixes that continue it. */
 #define KVD_PREFIX_TREE (1u << 1)
 
 /**
@@ -358,15 +357,15 @@ enum kvd_prefix_action { KVD_PREFIX_PIN = 1, KVD_PREFIX_UNPIN = 2, KVD_PREFIX_FL
  * @flags:  KVD_PREFIX_* bits that belong to the action
  * @id:     from CACHE_LIST_REPLY or KVD_OP_PREFIX_LOOKUP
  *
- * PIN keeps the prefix cached against eviction and flushes until UNPIN or the end of
- * the daemon. It takes KVD_FEATURE_ADMIN (-EPERM), and never more than half of the
- * pool or what users are guaranteed (KVD_E_QUOTA; detail = blocks that may be pinned).
- * PIN of what is pinned is no error; UNPIN of what is not is -ENOENT. A public prefix
- * stays public after UNPIN, until it is evicted or flushed. Where an equal prefix is public,
- * PIN with PUBLIC pins that one. -EBUSY: its beginning is public in that way, and requests
- * read what follows.
- * FLUSH forgets the blocks that no other prefix has, even while requests read them; of others'
- * domains it takes KVD_FEATURE_ADMIN. -ENOENT: the prefix has gone.
+ * PIN protects the prefix from eviction and flushes until UNPIN or the end of the
+ * daemon. It needs KVD_FEATURE_ADMIN (-EPERM), and cannot take more than half of the pool
+ * or any block that users are guaranteed (KVD_E_QUOTA; detail = blocks that may be pinned).
+ * PIN of a pinned prefix is no error; UNPIN of one that is not pinned is -ENOENT. A public
+ * prefix stays public after UNPIN, until it is evicted or flushed. If an equal prefix is
+ * public, PIN with PUBLIC pins that one. -EBUSY: its beginning is public in that way, and
+ * requests are reading the rest.
+ * FLUSH drops the blocks that no other prefix has, even while requests read them; for other
+ * domains it needs KVD_FEATURE_ADMIN. -ENOENT: the prefix is gone.
  */
 struct kvd_msg_prefix_control {
 	struct kvd_msg_hdr hdr;
@@ -376,7 +375,7 @@ struct kvd_msg_prefix_control {
 };
 
 /**
- * struct kvd_msg_prefix_control_reply - done
+ * struct kvd_msg_prefix_control_reply - the result
  * @tokens: of the prefix
  * @counts: FLUSH: what it did
  */
@@ -387,17 +386,17 @@ struct kvd_msg_prefix_control_reply {
 };
 
 /* ------------------------------------------------------------------------
- * Drain: what runs finishes, nothing new begins.
+ * Drain: running requests finish, new ones are refused.
  */
 enum kvd_drain_action { KVD_DRAIN_ASK = 0, KVD_DRAIN_ON = 1, KVD_DRAIN_OFF = 2 };
 
 /**
- * struct kvd_msg_drain - refuse new requests for the model, or take them again
- * @action: enum kvd_drain_action; ON and OFF take KVD_FEATURE_ADMIN (-EPERM)
+ * struct kvd_msg_drain - refuse new requests for the model, or accept them again
+ * @action: enum kvd_drain_action; ON and OFF need KVD_FEATURE_ADMIN (-EPERM)
  *
- * While it drains, GENERATE, FORK and SCORE end with KVD_E_DRAINING. Whatever was taken
- * before goes on to its end, and everything else works as always: connections, other
- * operations, administration. It lasts until OFF or the end of the daemon.
+ * While the daemon drains, new GENERATE, FORK and SCORE requests end with KVD_E_DRAINING.
+ * Those accepted before run to their end, and everything else works as usual: connections,
+ * other operations, administration. It lasts until OFF or the end of the daemon.
  */
 struct kvd_msg_drain {
 	struct kvd_msg_hdr hdr;
@@ -406,7 +405,7 @@ struct kvd_msg_drain {
 };
 
 /**
- * struct kvd_msg_drain_reply - how it stands after that
+ * struct kvd_msg_drain_reply - the state after that
  * @draining: 1 or 0
  * @requests: operations of all clients without their final CQE
  */
@@ -420,9 +419,9 @@ struct kvd_msg_drain_reply {
 /* ------------------------------------------------------------------------
  * Events. EVENTS is a bare header; -EPERM without KVD_FEATURE_ADMIN.
  *
- * The first EVENTS of a connection begins to watch, and every later one fetches
- * what happened since. The daemon keeps KVD_EVENTS_PAGE events for each that
- * watches: ask often enough. What finds no room is counted and gone.
+ * The first EVENTS of a connection starts watching, and every later one fetches the
+ * events since the one before. The daemon keeps KVD_EVENTS_PAGE events for each watcher:
+ * ask often enough. Events that find no room are counted and lost.
  */
 enum kvd_event_kind {
 	KVD_EVENT_CONNECT = 1,    /* after HELLO */
@@ -437,18 +436,18 @@ enum kvd_event_kind {
 };
 
 /**
- * struct kvd_event - something that happened; fields that do not belong are 0
+ * struct kvd_event - something that happened; fields that do not apply are 0
  * @time_ns:   since 1970
  * @kind:      enum kvd_event_kind; unknown ones may come
  * @status:    REQUEST: res of its final CQE; LIMIT: the error; DRAIN: see above
- * @client_id: see struct kvd_client_info; 0: turned away before it had one
+ * @client_id: see struct kvd_client_info; 0: refused before it had one
  * @uid:       whose
  * @opcode, @finish_reason, @prompt_tokens, @cached_tokens, @generated_tokens,
  * @ttft_ns, @total_ns: REQUEST: as its final CQE says
  * @blocks, @requests: see enum kvd_event_kind
- * @name:      what the client calls itself
+ * @name:      of the client
  *
- * There are no contents of requests here.
+ * Events never hold contents of requests.
  */
 struct kvd_event {
 	uint64_t time_ns;
@@ -468,11 +467,11 @@ struct kvd_event {
 	char name[KVD_NAME_MAX];
 	uint64_t reserved[4];
 };
-/* Its size in the first form, which every daemon sends at least. */
+/* Its size in the first version, the least that a daemon sends. */
 #define KVD_EVENT_SIZE_1 176u
 
 /**
- * struct kvd_msg_events_reply - what happened since the reply before
+ * struct kvd_msg_events_reply - events since the reply before
  * @n, @entry_size: events that follow, the oldest first
  * @lost: events after these that found no room
  */
