@@ -12,14 +12,8 @@
  * the blocking calls. ctl_lock is taken inside no other lock, and only info_lock inside it. A
  * ring has no lock; it belongs to one thread, which also opens it again after a restart.
  *
- * Files call downwards only (lint):
- *   call, event, client
- *   complete
- *   submit
- *   resend | ring, control
- *   recover
- *   reopen
- *   request, opts, link, arena, error
+ * Files call downwards only (lint): call, event, client; complete; submit; resend | ring, control;
+ * recover; reopen; request, opts, link, arena, error.
  */
 
 #include <pthread.h>
@@ -100,12 +94,7 @@ struct kvc_client {
 	unsigned n_hidden;
 };
 
-/**
- * struct kvc_sqe - a request being prepared
- * @opts: GENERATE and FORK
- * @score_opts: SCORE with alternatives; it has its own flags and outputs
- * @out, @out2: [cap] output: SCORE: ids and logprobs; else @out only
- */
+/* out, out2: [cap] ids and logprobs of SCORE; else out only. score_opts have their own outputs. */
 struct kvc_sqe {
 	uint64_t user_data;
 	uint8_t opcode;
@@ -192,13 +181,9 @@ struct kept {
 	uint64_t wire;
 };
 
-/**
- * struct reopen - a RING_OPEN that nobody waits for, under ctl_lock
- * @tag: of the request; 0: none is pending
- * @epoch: of the client when it was sent
- * @look_ns: when to give up, or with @tag 0 to try again; 0: never
- * @status: 1: @opened and @fds are the answer; negative: refused; 0: none yet
- */
+/* A RING_OPEN that nobody waits for, under ctl_lock, sent in @epoch; @tag 0: none is pending.
+ * look_ns: when to give up, or with tag 0 to try again; 0: never. status: 1: opened and fds are the
+ * answer; negative: refused; 0: none yet. */
 struct reopen {
 	uint32_t tag;
 	uint32_t epoch;
@@ -227,8 +212,6 @@ struct reopen {
  * @spin_now: nanoseconds to poll before sleeping; learned
  * @looked_ns: when a peek last looked at the socket
  * @epoch, @n_vocab, @fingerprint: of the client and the model when it was opened
- * @opened_ns: when it was last opened again
- * @reopen: while it is stale
  * @epoll_fd: kvc_ring_event_fd(), -1 before: the doorbell, the socket, the client's timer and
  *	@wake_fd, an eventfd for this side's events. Set once, by the ring's thread; other
  *	threads load them whole

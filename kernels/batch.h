@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 /**
- * struct kv_batch_entry - a run of rows of one sequence, of a prefill or the one of a decode
- * @n_rows: >= 1
+ * struct kv_batch_entry - n_rows >= 1 rows of one sequence; a decode has one
  * @pos0: row row0 + i is at position pos0 + i and sees positions 0 .. pos0 + i
  * @block_off: block of position p is the batch's blocks[block_off + p / block_tokens]
  * @n_blocks: blocks that cover positions 0 .. pos0 + n_rows - 1
@@ -30,14 +29,9 @@ struct kv_batch_entry {
 	uint32_t seq_id;
 };
 
-/**
- * struct kv_sample_params - how a token is drawn from the logits of one row
- * @temperature: 0 is greedy (largest logit, lowest id among equals); else > 0 and finite
- * @top_p: in (0, 1]; 1 keeps all
- * @min_p: relative to the likeliest token, in [0, 1]; 0 keeps all
- * @top_k: 0 keeps all
- * @seed: the draw depends on (seed, position) alone
- */
+/* A draw: temperature is finite, 0 is greedy (largest logit, lowest id among equals); top_p in (0,
+ * 1] (1 keeps all); min_p in [0, 1], relative to the likeliest token (0: all); top_k (0: all). It
+ * depends on (seed, position) alone. */
 struct kv_sample_params {
 	float temperature;
 	float top_p;

@@ -6,8 +6,8 @@
  * ranks call the same operations in the same order with the same sizes, and wait for each other.
  * Sums are taken element by element in the order of ranks, with the same bits on every rank.
  *
- * A rank that cannot go on calls abort(): pending and later calls of the others return
- * -ECANCELED. Once all ranks have stopped, reset() by one of them makes the ends usable again.
+ * A rank that cannot go on calls abort(), on any thread: pending and later calls of the others
+ * return -ECANCELED. Once all ranks have stopped, one of them makes the ends usable by reset().
  */
 #ifndef KVD_KERNELS_COMM_H
 #define KVD_KERNELS_COMM_H
@@ -25,8 +25,6 @@ struct kv_stream;
  * @all_reduce: x[n] becomes the sum of all ranks' x
  * @all_gather: dst[n_ranks][n] becomes src of each rank, in the order of ranks
  * @broadcast: x[n] becomes that of rank @root
- * @abort: any thread
- * @reset: while no rank is inside an operation
  *
  * Return: 0; -ECANCELED; or a failure of the device.
  */

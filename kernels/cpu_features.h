@@ -28,7 +28,7 @@ enum {
  * environment, a text for kv_cpu_mask_parse(), lowers the set for tests. */
 uint32_t kv_cpu_features(void);
 
-/* kv_cpu_features() narrowed by mask (0: all); the kernel is asked for amx only with its bit. */
+/* Narrowed by mask (0: all); the kernel is asked for amx only with its bit. */
 uint32_t kv_cpu_features_masked(uint32_t mask);
 
 /* Of the highest bundle in the set. */

@@ -14,16 +14,10 @@
  *   K codes   fp16 [D][T]   int8 [D/4][T][4]   int4 [D/8][T][4]   fp8_e4m3 [D][T]
  *   V codes   fp16 [T][D]   int8 [T/4][D][4]   int4 [T/8][D][4]   fp8_e4m3 [T][D]
  *
- *            token 0   1   2  ..  T-1                     dim 0   1   2  ..  D-1
- *     dim 0  |  k   k   k  ..  k  |               token 0  |  v   v   v  ..  v  |
- *     dim 1  |  k   k   k  ..  k  |               token 1  |  v   v   v  ..  v  |
- *      ..                                          ..
- *
- * Score kernels hold one token per lane and add over dims, weighted sums hold one dim per lane
- * and add over tokens: neither reduces across lanes, so the bits of a row do not depend on how
- * rows are grouped. The integer formats put the four dims (K) or tokens (V) of a byte dot
- * product side by side. Byte j of int4 K group g has dim 8g + j in its low nibble and dim
- * 8g + 4 + j in its high one, V likewise with tokens.
+ * Score kernels add over dims in one lane per token, weighted sums over tokens in one lane per
+ * dim: neither reduces across lanes, so the bits of a row do not depend on how rows are grouped.
+ * The integer formats put the four dims (K) or tokens (V) of a byte dot product side by side.
+ * Byte j of int4 K group g has dim 8g + j low and dim 8g + 4 + j high, V likewise with tokens.
  *
  * What a code c stands for, with the parameters of its plane:
  *

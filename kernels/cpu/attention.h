@@ -70,13 +70,8 @@ struct attn_job {
 	uint32_t unit_heads;
 };
 
-/**
- * struct attn_set - n queries of one KV head that go through spans together
- * @fetched: K was prefetched, as the next of the call before
- * @next_span, @next_kv_head: if @has_next, what this thread runs after this one, of the last
- *	query's entry
- * @row: of the batch
- */
+/* n queries (row: of the batch) of one KV head that go through spans together. fetched: K was
+ * prefetched; next_span, next_kv_head: of the last query's entry, what this thread runs next. */
 struct attn_set {
 	uint32_t n, kv_head;
 	bool fetched, has_next;

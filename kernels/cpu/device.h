@@ -27,11 +27,8 @@ struct kv_device {
 	struct memory_arena weights;
 };
 
-/**
- * struct kv_pool - blocks, and tail slots beside them
- * @tails: [n_tails] of layout.tail_bytes
- * @map_bytes: of the file mapping; 0: @base is from memory_alloc()
- */
+/* tails: [n_tails] of layout.tail_bytes; map_bytes: of a file mapping, 0: base is
+ * memory_alloc()'s. */
 struct kv_pool {
 	struct kv_device *dev;
 	struct kv_layout layout;
@@ -55,12 +52,8 @@ struct scratch {
 	size_t size;
 };
 
-/**
- * struct kv_rope - cos and sin of the rows of one batch, kept until another batch asks
- * @freq: [rope_dims / 2] radians a position
- * @batch_id: whose rows @cs holds
- * @cs: [n_rows][rope_dims] floats
- */
+/* freq: [rope_dims / 2] radians a position; cs: [n_rows][rope_dims] cos and sin of batch_id's
+ * rows. */
 struct kv_rope {
 	struct kv_device *dev;
 	enum kv_rope_mode mode;

@@ -15,15 +15,8 @@ void memory_free(void *mem, size_t size);
 
 struct memory_chunk;
 
-/**
- * struct memory_arena - where chunks come from: private memory, or a file that outlives them
- * @chunks: of the file, until memory_arena_freeze()
- * @fd: of the file, borrowed; -1: private memory
- * @next: where in the file the next chunk begins
- * @whole: so far all that was cut is in the file
- *
- * The same sizes, cut in the same order, lie at the same places of a file.
- */
+/* Where chunks come from: private memory (fd -1), or a borrowed file that outlives them, where the
+ * same sizes, cut in the same order, lie at the same places. whole: all that was cut is in it. */
 struct memory_arena {
 	struct memory_chunk *current, *chunks;
 	int fd;
