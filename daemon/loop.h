@@ -38,10 +38,12 @@ enum {
 	LOOP_ERROR = 1 << 3, /* error pending, or the descriptor cannot be watched */
 };
 
-/* Answers of the prepare hook that are not a number of nanoseconds. */
-#define LOOP_POLL_AGAIN                                                                  \
-	UINT64_C(0) /* look for events, do not block, call the hook again */
-#define LOOP_SLEEP_FOREVER UINT64_MAX /* until an event or a timer */
+/*
+ * Answers of the prepare hook that are not a number of nanoseconds: look for events, do not
+ * block, call the hook again; sleep until an event or a timer.
+ */
+#define LOOP_POLL_AGAIN    UINT64_C(0)
+#define LOOP_SLEEP_FOREVER UINT64_MAX
 
 typedef void (*loop_io_fn)(struct loop_io *io, uint32_t events);
 /* @fd: an accepted connection, CLOEXEC and NONBLOCK, now the callee's; or -errno. */

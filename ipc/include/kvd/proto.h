@@ -147,17 +147,26 @@ struct kvd_msg_hello {
 	char name[KVD_NAME_MAX];
 };
 
-/* What this daemon, with this model, can do for this client. */
-#define KVD_FEATURE_GENERATE (1ull << 0) /* GENERATE and SCORE: a model is loaded */
-#define KVD_FEATURE_TEXT     (1ull << 1) /* TEXT input, TOKENIZE, DETOKENIZE */
-#define KVD_FEATURE_CHAT     (1ull << 2) /* CHAT input: the template is known */
-#define KVD_FEATURE_FORK     (1ull << 3) /* n > 1, FORK, KVD_GEN_KEEP */
-#define KVD_FEATURE_KV       (1ull << 4) /* reserved: SPACE_OPEN, KV_* */
-#define KVD_FEATURE_ADMIN    (1ull << 5) /* FLUSH of everything, CLIENTS of all uids */
-#define KVD_FEATURE_SCORE_TOP                                                            \
-	(1ull << 6) /* arg of SCORE: alternatives of each position */
-#define KVD_FEATURE_KEEP                                                                 \
-	(1ull << 7) /* HELLO: understands NOTICE; WELCOME: is kept once a second old */
+/*
+ * What this daemon, with this model, can do for this client.
+ *
+ *   GENERATE   GENERATE and SCORE: a model is loaded
+ *   TEXT       TEXT input, TOKENIZE, DETOKENIZE
+ *   CHAT       CHAT input: the template is known
+ *   FORK       n > 1, FORK, KVD_GEN_KEEP
+ *   KV         reserved: SPACE_OPEN, KV_*
+ *   ADMIN      FLUSH of everything, CLIENTS of all uids
+ *   SCORE_TOP  arg of SCORE: alternatives of each position
+ *   KEEP       HELLO: understands NOTICE; WELCOME: is kept once a second old
+ */
+#define KVD_FEATURE_GENERATE  (1ull << 0)
+#define KVD_FEATURE_TEXT      (1ull << 1)
+#define KVD_FEATURE_CHAT      (1ull << 2)
+#define KVD_FEATURE_FORK      (1ull << 3)
+#define KVD_FEATURE_KV        (1ull << 4)
+#define KVD_FEATURE_ADMIN     (1ull << 5)
+#define KVD_FEATURE_SCORE_TOP (1ull << 6)
+#define KVD_FEATURE_KEEP      (1ull << 7)
 
 /**
  * struct kvd_model_info - the model that the daemon serves
