@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SOCKET_MODE 0660
@@ -140,12 +141,33 @@ static int lock_take(struct listener *listener, const char *path)
 	return r;
 }
 
-/* Removes a name that is left over from a daemon that died: the lock is free by now, and
- * a process that answers a probe keeps its socket. */
+/* How long a name may answer although we have its lock, and how often that is asked. */
+#define PROBE_TRIES    40
+#define PROBE_PAUSE_NS 50000000
+
+/* Return: 0: somebody listens; -ECONNREFUSED, -ENOENT: nobody does; -errno. */
+static int probe(const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+
+	if (fd < 0)
+		return -errno;
+	r = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
+	close(fd);
+	/* EAGAIN is a full backlog, EPROTOTYPE a listener of another kind. */
+	return r == -EAGAIN || r == -EPROTOTYPE ? 0 : r;
+}
+
+/*
+ * Removes a name that is left over from a daemon that died: the lock is free by now. A process
+ * that answers keeps its socket; but what a killed daemon's io_uring waits for, the socket among
+ * it, the kernel gives up a little later than the lock.
+ */
 static int clear_path(struct listener *listener, const struct sockaddr_un *addr)
 {
+	const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
 	struct stat st;
-	int fd, r;
+	int r;
 
 	if (lstat(addr->sun_path, &st) < 0)
 		return errno == ENOENT ? 0
@@ -154,13 +176,12 @@ static int clear_path(struct listener *listener, const struct sockaddr_un *addr)
 	if (!S_ISSOCK(st.st_mode))
 		return fail(listener, -EEXIST, "%s exists and is not a socket",
 			    addr->sun_path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return fail(listener, -errno, "socket: %s", strerror(errno));
-	r = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
-	close(fd);
-	/* EAGAIN is a full backlog, EPROTOTYPE a listener of another kind. */
-	if (r == 0 || r == -EAGAIN || r == -EPROTOTYPE)
+	r = probe(addr);
+	for (unsigned int i = 0; r == 0 && i < PROBE_TRIES; i++) {
+		nanosleep(&pause, NULL);
+		r = probe(addr);
+	}
+	if (r == 0)
 		return fail(listener, -EADDRINUSE, "another process listens on %s",
 			    addr->sun_path);
 	if (r != -ECONNREFUSED && r != -ENOENT)

@@ -162,6 +162,26 @@ START_TEST(left_over_socket_is_replaced)
 }
 END_TEST
 
+/* The socket of a daemon that was killed answers a little longer than its process lives. */
+START_TEST(socket_that_is_being_left_is_replaced)
+{
+	int fd = bind_other(SOCK_SEQPACKET, 8);
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		usleep(300000);
+		_exit(0);
+	}
+	close(fd);
+	ck_assert_int_eq(listener_open(&first, path), 0);
+	fd = connect_to(SOCK_SEQPACKET);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+END_TEST
+
 /* A daemon that answers keeps the name: of our kind, of another, and with a full backlog. */
 START_TEST(live_stranger_is_left_alone)
 {
@@ -351,6 +371,7 @@ int main(void)
 	tcase_add_test(tcase, makes_and_removes_the_name);
 	tcase_add_test(tcase, second_daemon_is_refused);
 	tcase_add_test(tcase, left_over_socket_is_replaced);
+	tcase_add_test(tcase, socket_that_is_being_left_is_replaced);
 	tcase_add_loop_test(tcase, live_stranger_is_left_alone, 0, 3);
 	tcase_add_test(tcase, name_that_is_no_socket);
 	tcase_add_test(tcase, bad_paths);
