@@ -155,45 +155,81 @@ void doctor_find_daemon(struct doctor *doctor)
 	doctor->pid = n == 1 ? pid : 0;
 }
 
+/* Bundles of kernels, the best one last; each wants what those before it want, too. */
+struct rung {
+	const char *name;
+	const char *features;
+};
+
+static const struct rung x86_ladder[] = {
+	{"c", ""},
+	{"avx2", "avx2 fma f16c bmi2"},
+	{"avx512", "avx512f avx512bw avx512vl avx512dq"},
+	{"avx512vnni", "avx512_vnni"},
+	{"amx", "amx_tile amx_bf16"},
+};
+
+static const struct rung arm64_ladder[] = {
+	{"c", ""},
+	{"dotprod", "asimddp"},
+};
+
+/* Whether each word of @wanted is one of @list, which begins and ends with a blank. */
+static bool has_all(const char *list, const char *wanted)
+{
+	char word[32];
+	int n;
+
+	while (sscanf(wanted, " %29[^ ]%n", word + 1, &n) == 1) {
+		word[0] = ' ';
+		strcat(word, " ");
+		if (!strstr(list, word))
+			return false;
+		wanted += n;
+	}
+	return true;
+}
+
 static void check_cpu(struct doctor *doctor, char *text)
 {
-	static const char *const ladder[] = {"c", "avx2", "avx512", "avx512vnni", "amx"};
+	const struct rung *ladder = x86_ladder;
 	const struct kvd_stats *s = &doctor->stats;
-	const char *backend = s->size ? s->backend : "", *flags, *end;
+	const char *backend = s->size ? s->backend : "", *flags = NULL, *end;
 	char list[4096];
-	int best = 0, used = -1;
+	int n = sizeof(x86_ladder) / sizeof(x86_ladder[0]), best = 0, used = -1;
 
-	if (!read_text(doctor, text, TEXT_BYTES, "/proc/cpuinfo") ||
-	    !(flags = field(text, "flags"))) {
+	if (read_text(doctor, text, TEXT_BYTES, "/proc/cpuinfo")) {
+		flags = field(text, "flags");
+		if (!flags) {
+			flags = field(text, "Features");
+			ladder = arm64_ladder;
+			n = sizeof(arm64_ladder) / sizeof(arm64_ladder[0]);
+		}
+	}
+	if (!flags) {
 		doctor_add(doctor, "cpu", DOCTOR_SKIP, "its features cannot be read");
 		return;
 	}
 	end = strchr(flags, '\n');
 	snprintf(list, sizeof(list), " %.*s ", (int)(end ? end - flags : 0), flags);
-	if (strstr(list, " avx2 ") && strstr(list, " fma ") && strstr(list, " f16c ") &&
-	    strstr(list, " bmi2 "))
-		best = 1;
-	if (best == 1 && strstr(list, " avx512f ") && strstr(list, " avx512bw ") &&
-	    strstr(list, " avx512vl ") && strstr(list, " avx512dq "))
-		best = 2;
-	if (best == 2 && strstr(list, " avx512_vnni "))
-		best = 3;
-	if (best == 3 && strstr(list, " amx_tile ") && strstr(list, " amx_bf16 "))
-		best = 4;
+	while (best + 1 < n && has_all(list, ladder[best + 1].features))
+		best++;
 	if (!strncmp(backend, "cpu-", 4))
-		for (int i = 0; i < 5; i++)
-			if (!strncmp(backend + 4, ladder[i], sizeof(s->backend) - 4))
+		for (int i = 0; i < n; i++)
+			if (!strncmp(backend + 4, ladder[i].name, sizeof(s->backend) - 4))
 				used = i;
 	if (used >= 0 && used < best) {
 		doctor_add(doctor, "cpu", DOCTOR_WARN, "has %s, kvd uses %s",
-			   ladder[best], ladder[used]);
+			   ladder[best].name, ladder[used].name);
 		doctor_fix(doctor, "isa = auto below [cpu] in kvd.conf%s",
-			   best == 4 ? ", and arch_prctl among SystemCallFilter=" : "");
+			   !strcmp(ladder[best].name, "amx")
+				   ? ", and arch_prctl among SystemCallFilter="
+				   : "");
 	} else if (best == 0) {
-		doctor_add(doctor, "cpu", DOCTOR_WARN,
-			   "has no AVX2: answers come slowly");
+		doctor_add(doctor, "cpu", DOCTOR_WARN, "has no %s: answers come slowly",
+			   ladder == x86_ladder ? "AVX2" : "dot product of bytes");
 	} else {
-		doctor_add(doctor, "cpu", DOCTOR_OK, "has %s%s%.*s", ladder[best],
+		doctor_add(doctor, "cpu", DOCTOR_OK, "has %s%s%.*s", ladder[best].name,
 			   *backend ? ", kvd uses " : "",
 			   (int)strnlen(backend, sizeof(s->backend)), backend);
 	}

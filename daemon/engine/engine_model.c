@@ -270,6 +270,11 @@ static int open_sched(struct engine *engine, struct engine_model *m, char *error
 			caps.rows, m->ranks.rank->device.props.max_rows);
 		return r;
 	}
+	if (r == -EAGAIN)
+		return fail(error, size, r,
+			    "cannot start a thread for each of [model] "
+			    "tensor_parallel_size; TasksMax= or RLIMIT_NPROC permits no "
+			    "more");
 	if (r)
 		return fail(error, size, r,
 			    "cannot get the memory for a step; lower [scheduler] "
