@@ -256,9 +256,21 @@ def test_limits_hurt_their_owner_only():
         d.generate(prompt, **ALICE)
 
 
+def test_unknown_user_of_a_domain_is_left_out():
+    """A name that cannot be resolved now takes the service from nobody (kvd.conf(5))."""
+    d = Daemon(start=False)
+    try:
+        domain_conf(d, "[domain lab]\nusers = nobody-of-this-name\n")
+        d.start()
+        assert "nobody-of-this-name" in d.log(), d.log()
+        equal(d.generate("Hello", tokens=1)["prompt_tokens"], 1, "the daemon answers")
+        d.stop()
+    finally:
+        d.close()
+
+
 def test_mistakes_in_domains():
-    for text, word in (("[domain lab]\nusers = nobody-of-this-name\n", "nobody-of-this-name"),
-                       ("[domain lab]\ncolour = red\n", "unknown key"),
+    for text, word in (("[domain lab]\ncolour = red\n", "unknown key"),
                        ("[domain lab]\nmax_blocks = many\n", "many"),
                        ("[domain a b]\nusers = 1\n", "unknown section")):
         d = Daemon(start=False)

@@ -24,6 +24,15 @@ static inline bool emulator_lacks(const char *what)
 	return true;
 }
 
+/* @n rounds of something repeated, or the per cent of them that KVD_TEST_ROUNDS says. */
+static inline unsigned test_rounds(unsigned n)
+{
+	const char *share = getenv("KVD_TEST_ROUNDS");
+	unsigned long long some = share ? n * strtoull(share, NULL, 10) / 100 : n;
+
+	return some ? (unsigned)some : 1;
+}
+
 /* A suite of one test case. Return: exit status. */
 static inline int run_case(const char *name, TCase *tcase)
 {

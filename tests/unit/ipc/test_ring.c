@@ -415,7 +415,7 @@ START_TEST(client_sees_the_end)
 }
 END_TEST
 
-#define WIPES 20000u
+static unsigned n_wipes;
 
 static struct ring_daemon wiped_d;
 static uint64_t n_wiped, n_looked;
@@ -433,7 +433,7 @@ static void *post_and_wipe(void *arg)
 	uint64_t *words = (void *)wiped_d.cq;
 
 	memset(cqe.u.raw, 5, sizeof(cqe.u.raw));
-	for (uint32_t n = 0; n < WIPES; n++) {
+	for (uint32_t n = 0; n < n_wipes; n++) {
 		wait_for(&n_looked, n);
 		wiped_d.cq_pos = 0;
 		ck_assert_int_eq(ring_daemon_post(&wiped_d, &cqe), RING_OK);
@@ -454,9 +454,10 @@ START_TEST(no_entry_is_half_wiped)
 	struct ring_client c;
 	pthread_t t;
 
+	n_wipes = test_rounds(20000);
 	make_pair(&wiped_d, &c, 4, 4096);
 	ck_assert_int_eq(pthread_create(&t, NULL, post_and_wipe, NULL), 0);
-	for (uint32_t n = 0; n < WIPES; n++) {
+	for (uint32_t n = 0; n < n_wipes; n++) {
 		c.cq_pos = 0;
 		do
 			st = ring_client_take(&c, &got);
@@ -477,7 +478,7 @@ START_TEST(no_entry_is_half_wiped)
 }
 END_TEST
 
-#define STRESS 300000u
+static uint64_t n_stress;
 
 static struct ring_daemon stress_d;
 
@@ -489,7 +490,7 @@ static void *stress_daemon(void *arg)
 	struct pollfd p = {.fd = stress_d.fd_submit, .events = POLLIN};
 	enum ring_status st;
 
-	while (n < STRESS) {
+	while (n < n_stress) {
 		st = ring_daemon_take(&stress_d, &sqe);
 		if (st == RING_OK) {
 			if (sqe.user_data != n || sqe.arg != ~n)
@@ -531,14 +532,15 @@ START_TEST(stress_with_sleep)
 
 	if (emulator_lacks("preadv2"))
 		return;
+	n_stress = test_rounds(300000);
 	make_pair(&stress_d, &c, 16, 8);
 	p.fd = c.fd_complete;
 	ck_assert_int_eq(pthread_create(&t, NULL, stress_daemon, NULL), 0);
-	while (got < STRESS) {
+	while (got < n_stress) {
 		bool full = false;
 
 		depth = depth % 23 + 1;
-		while (sent < STRESS && sent - got < depth && !full) {
+		while (sent < n_stress && sent - got < depth && !full) {
 			sqe = sqe_of(sent);
 			full = ring_client_put(&c, &sqe) == RING_FULL;
 			sent += !full;
