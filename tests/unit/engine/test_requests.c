@@ -20,8 +20,8 @@
 #include "daemon/serve/session_ring.h"
 #include "daemon/serve/sessions.h"
 #include "ipc/barrier.h"
+#include "tests/unit/engine/tiny_engine.h"
 #include "tests/unit/failing_alloc.h"
-#include "tests/unit/model/tiny-file.h"
 #include "tests/unit/suite.h"
 
 #define N_PROMPT 20
@@ -45,21 +45,12 @@ static void setup(void)
 		.in_bytes = 65536,
 		.out_bytes = 4096,
 	};
-	struct engine_setup how = {.event = op_event, .event_ctx = &sessions};
-	char error[512] = "";
+	const struct engine_setup how = {.event = op_event, .event_ctx = &sessions};
 	int pair[2];
 
-	tiny_file_make(path, GGUF_TENSOR_F32, 1);
-	ck_assert_int_eq(config_init(&config), 0);
-	free(config.model.path);
-	config.model.path = strdup(path);
-	config.cache.kv_cache_memory = 1 << 20;
-	config.cpu.threads = 1;
+	tiny_engine_config(&config, path);
 	config.daemon.spin_us = 0;
-	ck_assert_int_eq(loop_new(&loop, LOOP_BACKEND_EPOLL), 0);
-	how.loop = loop;
-	how.config = &config;
-	ck_assert_msg(!engine_init(&engine, &how, error, sizeof(error)), "%s", error);
+	tiny_engine_init(&engine, how, &config, &loop);
 	sessions_init(&sessions, loop, &config, &engine, NULL);
 	ck_assert_int_eq(sessions_start(&sessions), 0);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);

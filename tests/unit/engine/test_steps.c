@@ -12,7 +12,7 @@
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
 #include "daemon/model/gguf.h"
-#include "tests/unit/model/tiny-file.h"
+#include "tests/unit/engine/tiny_engine.h"
 #include "tests/unit/suite.h"
 
 #define N_PROMPT 100
@@ -61,21 +61,12 @@ static void on_event(void *ctx, const struct sched_event *event, const uint32_t 
 
 static void setup(void)
 {
-	struct engine_setup how = {.event = on_event};
-	char error[512] = "";
+	const struct engine_setup how = {.event = on_event};
 
-	tiny_file_make(path, GGUF_TENSOR_F32, 1);
-	ck_assert_int_eq(config_init(&config), 0);
-	free(config.model.path);
-	config.model.path = strdup(path);
-	config.cache.kv_cache_memory = 1 << 20;
-	config.cpu.threads = 1;
+	tiny_engine_config(&config, path);
 	config.scheduler.max_num_seqs = 8;
 	config.scheduler.max_num_batched_tokens = 24;
-	ck_assert_int_eq(loop_new(&loop, LOOP_BACKEND_EPOLL), 0);
-	how.loop = loop;
-	how.config = &config;
-	ck_assert_msg(!engine_init(&engine, &how, error, sizeof(error)), "%s", error);
+	tiny_engine_init(&engine, how, &config, &loop);
 	for (uint32_t i = 0; i < N_PROMPT; i++)
 		prompt[i] = (int32_t)(i * 7 % engine.info.n_vocab);
 }

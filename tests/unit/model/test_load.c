@@ -56,24 +56,56 @@ static void set_u32(struct image *im, const char *key, uint32_t value)
 	memcpy(p + strlen(key) + 4, &value, sizeof(value));
 }
 
-static void refuse(struct image im, int code, const char *text)
+/* A model on a device of its own. */
+struct loaded {
+	struct kv_device *dev;
+	struct gguf *gguf;
+	struct model model;
+	struct load_error err;
+};
+
+static int load(struct loaded *l, struct image im, const uint8_t *fingerprint)
 {
 	const struct kv_backend *be = kv_backend_cpu();
 	struct kv_cpu_options cpu = {.n_threads = 1};
 	struct kv_options options = {.cpu = &cpu};
-	struct load_error err = {""};
-	struct kv_device *dev;
-	struct model model;
-	struct gguf *gguf;
 
-	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
-	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, NULL, &err), code);
-	ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
-	gguf_free(gguf);
-	be->close(dev);
+	*l = (struct loaded){0};
+	ck_assert_int_eq(be->open(&options, NULL, 0, &l->dev), 0);
+	ck_assert_int_eq(gguf_open_memory(&l->gguf, "m.gguf", im.data, im.len, &l->err),
+			 0);
+	return model_load(&l->model, l->gguf, be, l->dev, NULL, fingerprint, &l->err);
+}
+
+static void unload(struct loaded *l)
+{
+	gguf_free(l->gguf);
+	kv_backend_cpu()->close(l->dev);
+}
+
+static void refuse(struct image im, int code, const char *text)
+{
+	struct loaded l;
+
+	ck_assert_int_eq(load(&l, im, NULL), code);
+	ck_assert_msg(strstr(l.err.text, text) != NULL, "%s", l.err.text);
+	unload(&l);
 	image_free(&im);
 }
+
+START_TEST(a_known_fingerprint_is_not_made_again)
+{
+	struct image im = tiny_model(GGUF_TENSOR_Q4_0, 1, 5);
+	const uint8_t known[32] = {9, 8, 7};
+	struct loaded l;
+
+	ck_assert_int_eq(load(&l, im, known), 0);
+	ck_assert_mem_eq(l.model.fingerprint, known, 32);
+	model_unload(&l.model);
+	unload(&l);
+	image_free(&im);
+}
+END_TEST
 
 START_TEST(refuses_models_by_name)
 {
@@ -288,6 +320,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, refuses_models_by_name);
+	tcase_add_test(tc, a_known_fingerprint_is_not_made_again);
 	tcase_add_test(tc, no_key_is_left_out);
 	tcase_add_loop_test(tc, rope_scaling_in_each_form, 0, N_ROPE_FORMS);
 	tcase_add_test(tc, values_that_are_not_finite_are_refused);

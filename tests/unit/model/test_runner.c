@@ -282,29 +282,6 @@ START_TEST(fingerprint_sees_one_bit)
 }
 END_TEST
 
-START_TEST(a_known_fingerprint_is_not_made_again)
-{
-	struct image im = tiny_model(GGUF_TENSOR_Q4_0, 1, 5);
-	const struct kv_backend *be = kv_backend_cpu();
-	struct kv_cpu_options cpu = {.n_threads = 1};
-	struct kv_options options = {.cpu = &cpu};
-	const uint8_t known[32] = {9, 8, 7};
-	struct load_error err = {""};
-	struct kv_device *dev;
-	struct model model;
-	struct gguf *gguf;
-
-	ck_assert_int_eq(be->open(&options, NULL, 0, &dev), 0);
-	ck_assert_int_eq(gguf_open_memory(&gguf, "m.gguf", im.data, im.len, &err), 0);
-	ck_assert_int_eq(model_load(&model, gguf, be, dev, NULL, known, &err), 0);
-	ck_assert_mem_eq(model.fingerprint, known, 32);
-	model_unload(&model);
-	gguf_free(gguf);
-	be->close(dev);
-	image_free(&im);
-}
-END_TEST
-
 /* A row's distribution: the scores of its tokens stand in it, it sums up to one, and the
  * likeliest are those of a sort. */
 START_TEST(distributions_agree_with_scores)
@@ -382,6 +359,5 @@ int main(void)
 	tcase_add_test(tc, distributions_agree_with_scores);
 	tcase_add_test(tc, one_row_without_numbers);
 	tcase_add_test(tc, fingerprint_sees_one_bit);
-	tcase_add_test(tc, a_known_fingerprint_is_not_made_again);
 	return run_case("runner", tc);
 }
