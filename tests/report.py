@@ -16,7 +16,7 @@ SKIPPED_LINE = re.compile(r"^skipped: ", re.M)
 # Why a test did nothing where the CPU is another one; said apart, for it hides what others run.
 CPU_LINE = re.compile(r"this CPU has no (\w+)")
 TAP_LINE = re.compile(r"^(not )?ok\b[^#\n]*(# ?skip)?", re.M | re.I)
-ORDER = ["lint", "unit", "sim", "kern", "abi", "quick", "system", "asan-unit", "asan-abi",
+ORDER = ["lint", "unit", "sim", "kern", "types", "abi", "quick", "system", "asan-unit", "asan-abi",
          "asan-system", "fuzz", "container", "arm64-unit", "arm64-kern", "vm"]
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=sh disable=SC2154 # the variables and functions of ./dev, which sources this
 #
-# What the suite kern wants beside the build.
+# What the suite types wants beside the build.
 
 gguf_package=gguf==0.19.0
 
-# The package that requantizes the default model for the suite kern; its tests are skipped
+# The package that requantizes the default model for the suite types; its tests are skipped
 # where it cannot be had.
 need_gguf() {
 	if python3 -c 'import gguf' 2>/dev/null; then
