@@ -124,7 +124,7 @@ static void on_watchdog(struct loop_timer *timer, uint64_t now_ns)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, watchdog);
 
-	if (engine_gets_on(&daemon->engine, now_ns, daemon->watchdog_ns)) {
+	if (engine_progresses(&daemon->engine, now_ns, daemon->watchdog_ns)) {
 		daemon->stalled = false;
 		daemon_notified(daemon, notify_watchdog());
 		return;

@@ -255,7 +255,7 @@ void engine_pause(struct engine *engine, uint32_t seq_id, bool paused)
 		engine_kick(engine);
 }
 
-bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns)
+bool engine_progresses(struct engine *engine, uint64_t now_ns, uint64_t patience_ns)
 {
 	uint64_t beats = worker_beats(&engine->worker);
 

@@ -129,7 +129,7 @@ static inline bool engine_busy(const struct engine *engine)
 }
 
 /* Call it regularly. Return: false: no part of the step in flight was finished for @patience_ns. */
-bool engine_gets_on(struct engine *engine, uint64_t now_ns, uint64_t patience_ns);
+bool engine_progresses(struct engine *engine, uint64_t now_ns, uint64_t patience_ns);
 
 void engine_stats(const struct engine *engine, struct kvd_stats *stats);
 

@@ -39,26 +39,26 @@ START_TEST(progress)
 	sem_init(&beaten, 0, 0);
 	ck_assert_int_eq(worker_init(&engine.worker, "step", step, &engine.worker), 0);
 	/* At rest for any time. */
-	ck_assert(engine_gets_on(&engine, 100, 10));
-	ck_assert(engine_gets_on(&engine, 1000, 10));
+	ck_assert(engine_progresses(&engine, 100, 10));
+	ck_assert(engine_progresses(&engine, 1000, 10));
 	worker_submit(&engine.worker);
 	sem_wait(&begun);
-	ck_assert(engine_gets_on(&engine, 1005, 10));
+	ck_assert(engine_progresses(&engine, 1005, 10));
 	/* Nothing since 1005. */
-	ck_assert(engine_gets_on(&engine, 1014, 10));
-	ck_assert(!engine_gets_on(&engine, 1015, 10));
-	ck_assert(!engine_gets_on(&engine, 2000, 10));
+	ck_assert(engine_progresses(&engine, 1014, 10));
+	ck_assert(!engine_progresses(&engine, 1015, 10));
+	ck_assert(!engine_progresses(&engine, 2000, 10));
 	/* Each part counts, however late. */
 	one_part();
-	ck_assert(engine_gets_on(&engine, 2001, 10));
-	ck_assert(engine_gets_on(&engine, 2010, 10));
+	ck_assert(engine_progresses(&engine, 2001, 10));
+	ck_assert(engine_progresses(&engine, 2010, 10));
 	one_part();
-	ck_assert(engine_gets_on(&engine, 2020, 10));
+	ck_assert(engine_progresses(&engine, 2020, 10));
 	one_part();
 	pollfd = (struct pollfd){.fd = engine.worker.event_fd, .events = POLLIN};
 	ck_assert_int_eq(poll(&pollfd, 1, 10000), 1);
 	ck_assert_int_eq(worker_collect(&engine.worker), 1);
-	ck_assert(engine_gets_on(&engine, 9000, 10));
+	ck_assert(engine_progresses(&engine, 9000, 10));
 	worker_deinit(&engine.worker);
 }
 END_TEST
