@@ -28,19 +28,31 @@ static void print(const struct config *config, char **text, size_t *len)
 		abort();
 }
 
-/* What is printed, read and printed again is the same. Lines of a file are short. */
+/* A value that fills its line, or an option, may not fit the line it is printed on. */
+static bool lines_fit(const char *text)
+{
+	for (size_t len; *text; text += len + 1) {
+		len = strcspn(text, "\n");
+		if (len > CONFIG_LINE_MAX)
+			return false;
+	}
+	return true;
+}
+
+/* What is printed, read and printed again is the same. */
 static void check_round_trip(const struct config *first, struct config_report *report)
 {
 	struct config second;
 	char *text, *again;
 	size_t len, again_len;
 
-	if (strlen(first->daemon.socket) >= 150 || strlen(first->model.path) >= 150 ||
-	    strlen(first->model.name) >= 150)
+	print(first, &text, &len);
+	if (!lines_fit(text)) {
+		free(text);
 		return;
+	}
 	if (config_init(&second) != 0)
 		abort();
-	print(first, &text, &len);
 	if (config_load_text(&second, "again", text, len, report) != 0)
 		abort();
 	print(&second, &again, &again_len);

@@ -10,12 +10,17 @@
 static void cpus_text(const cpu_set_t *set, FILE *out)
 {
 	const char *comma = "";
+	int last;
 
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, set)) {
-			fprintf(out, "%s%d", comma, cpu);
-			comma = ",";
-		}
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu = last + 1) {
+		last = cpu;
+		if (!CPU_ISSET(cpu, set))
+			continue;
+		while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+			last++;
+		fprintf(out, last > cpu ? "%s%d-%d" : "%s%d", comma, cpu, last);
+		comma = ",";
+	}
 }
 
 static const char *choice_text(const struct config_key *key, int value)
