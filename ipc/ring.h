@@ -44,6 +44,15 @@ bool ring_geometry_ok(const struct kvd_ring_geometry *g);
 
 /* --- the daemon's side; thread: loop ------------------------------------------------- */
 
+/* What the daemon knows of the SQE that is next: nothing yet; that it was published; or the ring
+ * has a fault, here or elsewhere, and nothing else counts any more. */
+enum ring_head {
+	RING_HEAD_UNSEEN,
+	RING_HEAD_SEEN,
+	RING_HEAD_FAULT,
+	RING_N_HEADS,
+};
+
 /**
  * struct ring_daemon - consumer of an SQ, producer of a CQ
  * @sq_pos: next SQE to take, @sq_published as the client knows it
@@ -65,7 +74,7 @@ struct ring_daemon {
 	uint32_t flags;
 	bool sq_taken;
 	bool cq_posted;
-	bool fault;
+	enum ring_head head;
 	struct kvd_client_page *client;
 	struct kvd_daemon_page *daemon;
 	uint8_t *in;
@@ -99,11 +108,12 @@ static inline int ring_daemon_doorbell(const struct ring_daemon *r)
 	return r->fd_submit;
 }
 
-/* Is there an SQE? One load. */
+/* Is there an SQE, or a fault? One load. */
 bool ring_daemon_pending(const struct ring_daemon *r);
 
 /* Copy the next SQE out. FULL: the CQ has no room for an answer; CQ_FULL is set, and the client
- * signals the doorbell when it has made room. Return: RING_OK, _EMPTY, _FULL, _FAULT. */
+ * signals the doorbell when it has made room. FAULT: an impossible entry, or one that was there
+ * before and is not any more. Return: RING_OK, _EMPTY, _FULL, _FAULT. */
 enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe);
 
 /* Will the client signal when it has made room? Until the next take or post. */
@@ -121,7 +131,7 @@ enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *c
 void ring_daemon_notify(struct ring_daemon *r);
 
 /* Stop watching the ring until its doorbell is signalled. Return: RING_OK: armed; RING_BUSY: not
- * armed, as there is work; RING_FAULT. */
+ * armed, as there is work: a take or a post gets on, or the client has acted since; RING_FAULT. */
 enum ring_status ring_daemon_arm(struct ring_daemon *r);
 
 /* The doorbell was signalled, armed or not: empty it, and watch the ring again. */

@@ -142,7 +142,7 @@ static bool refresh_cq(struct ring_daemon *r)
 
 	/* Unsigned differences: going back shows as a huge step forward. */
 	if (pos - r->cq_seen > r->cq_pos - r->cq_seen) {
-		r->fault = true;
+		r->head = RING_HEAD_FAULT;
 		return false;
 	}
 	r->cq_seen = pos;
@@ -180,23 +180,67 @@ static enum ring_status need_space(struct ring_daemon *r)
 	return RING_OK;
 }
 
-/* What an unpublished slot must hold: the seq of one lap ago. */
-static enum ring_status sq_state(const struct ring_daemon *r, uint64_t seq)
+/* What the seq of the SQ's next slot says: an unpublished slot holds that of one lap ago. */
+enum sq_word { SQ_LAP_AGO, SQ_PUBLISHED, SQ_OTHER, SQ_N_WORDS };
+
+static enum sq_word sq_word(const struct ring_daemon *r, uint64_t seq)
 {
 	uint64_t next = r->sq_pos + 1;
 
 	if (seq == next)
-		return RING_OK;
+		return SQ_PUBLISHED;
 	if (seq == (next > r->sq_entries ? next - r->sq_entries : 0))
-		return RING_EMPTY;
-	return RING_FAULT;
+		return SQ_LAP_AGO;
+	return SQ_OTHER;
+}
+
+/*
+ * All transitions of a look at the next slot. An entry that was seen cannot be taken back: it
+ * may be why CQ_FULL is set, and the client's next signal stands for it.
+ */
+static const struct sq_step {
+	enum ring_head head;
+	enum ring_status status;
+} sq_steps[RING_N_HEADS][SQ_N_WORDS] = {
+	[RING_HEAD_UNSEEN] =
+		{
+			[SQ_LAP_AGO] = {RING_HEAD_UNSEEN, RING_EMPTY},
+			[SQ_PUBLISHED] = {RING_HEAD_SEEN, RING_OK},
+			[SQ_OTHER] = {RING_HEAD_FAULT, RING_FAULT},
+		},
+	[RING_HEAD_SEEN] =
+		{
+			[SQ_LAP_AGO] = {RING_HEAD_FAULT, RING_FAULT},
+			[SQ_PUBLISHED] = {RING_HEAD_SEEN, RING_OK},
+			[SQ_OTHER] = {RING_HEAD_FAULT, RING_FAULT},
+		},
+	[RING_HEAD_FAULT] =
+		{
+			[SQ_LAP_AGO] = {RING_HEAD_FAULT, RING_FAULT},
+			[SQ_PUBLISHED] = {RING_HEAD_FAULT, RING_FAULT},
+			[SQ_OTHER] = {RING_HEAD_FAULT, RING_FAULT},
+		},
+};
+
+static const struct kvd_sqe *sq_slot(const struct ring_daemon *r)
+{
+	return &r->sq[r->sq_pos & (r->sq_entries - 1)];
+}
+
+static enum ring_status sq_look(struct ring_daemon *r)
+{
+	enum sq_word word = sq_word(r, shm_load_acquire_u64(&sq_slot(r)->seq));
+	struct sq_step step = sq_steps[r->head][word];
+
+	r->head = step.head;
+	return step.status;
 }
 
 bool ring_daemon_pending(const struct ring_daemon *r)
 {
-	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
+	enum sq_word word = sq_word(r, shm_load_u64(&sq_slot(r)->seq));
 
-	return sq_state(r, shm_load_u64(&slot->seq)) != RING_EMPTY;
+	return sq_steps[r->head][word].status != RING_EMPTY;
 }
 
 /* The slot's words in order, seq apart; each is loaded exactly once. */
@@ -214,21 +258,16 @@ static void copy_in(struct kvd_sqe *dst, const struct kvd_sqe *slot)
 
 enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe)
 {
-	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
-	enum ring_status st;
+	enum ring_status st = sq_look(r);
 
-	if (r->fault)
-		return RING_FAULT;
-	st = sq_state(r, shm_load_acquire_u64(&slot->seq));
 	if (st == RING_OK)
 		st = need_space(r);
-	if (st != RING_OK) {
-		r->fault = st == RING_FAULT;
+	if (st != RING_OK)
 		return st;
-	}
 
-	copy_in(ret_sqe, slot);
+	copy_in(ret_sqe, sq_slot(r));
 	ret_sqe->seq = ++r->sq_pos;
+	r->head = RING_HEAD_UNSEEN;
 	r->sq_taken = true;
 	if (r->sq_pos - r->sq_published >= lazy_limit(r->sq_entries))
 		publish_sq(r);
@@ -242,7 +281,7 @@ enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *c
 	enum ring_status st;
 	int i;
 
-	if (r->fault)
+	if (r->head == RING_HEAD_FAULT)
 		return RING_FAULT;
 	st = need_space(r);
 	if (st != RING_OK)
@@ -278,14 +317,21 @@ void ring_daemon_notify(struct ring_daemon *r)
 
 /*
  * While CQ_FULL is set only room in the CQ counts as work, since no SQE would be taken: a client
- * that stops reading while its SQ is full does not keep the loop awake.
+ * that stops reading while its SQ is full does not keep the loop awake. Room is said once: it
+ * takes CQ_FULL back, and what is done with it sets it again.
+ *
+ *     CQ_FULL   CQ        SQ's next slot   answer
+ *     set       no room   not looked at    OK
+ *     set       room      not looked at    BUSY, CQ_FULL is clear
+ *     clear     -         empty            OK
+ *     clear     -         published        BUSY
+ *     any       impossible position, or a slot as by sq_steps: FAULT
  */
 enum ring_status ring_daemon_arm(struct ring_daemon *r)
 {
-	const struct kvd_sqe *slot = &r->sq[r->sq_pos & (r->sq_entries - 1)];
 	enum ring_status st;
 
-	if (r->fault)
+	if (r->head == RING_HEAD_FAULT)
 		return RING_FAULT;
 	publish_sq(r);
 	set_flags(r, r->flags | KVD_DAEMON_NEED_WAKEUP);
@@ -298,15 +344,13 @@ enum ring_status ring_daemon_arm(struct ring_daemon *r)
 			return RING_FAULT;
 		st = cached_space(r) == 0 ? RING_EMPTY : RING_OK;
 	} else {
-		st = sq_state(r, shm_load_acquire_u64(&slot->seq));
+		st = sq_look(r);
 	}
 	if (st == RING_EMPTY)
 		return RING_OK;
-	if (st == RING_FAULT) {
-		r->fault = true;
+	if (st == RING_FAULT)
 		return RING_FAULT;
-	}
-	set_flags(r, r->flags & ~KVD_DAEMON_NEED_WAKEUP);
+	set_flags(r, r->flags & ~(KVD_DAEMON_NEED_WAKEUP | KVD_DAEMON_CQ_FULL));
 	return RING_BUSY;
 }
 

@@ -69,8 +69,9 @@ extern "C" {
  * consumer at position i waits until the slot's seq, loaded with acquire order,
  * is i + 1. A file of zeros is thus an empty ring, and a message moves one cache
  * line. Until it is published the slot holds the seq of one lap ago,
- * i + 1 - entries, or 0 in the first lap. Any other value is a fault of the
- * producer: the daemon ends the session of such a client.
+ * i + 1 - entries, or 0 in the first lap. Any other value, and one that goes back
+ * after it was published, is a fault of the producer: the daemon ends the session
+ * of such a client.
  *
  * A producer may fill slot i only when i - position < entries, where position is
  * the consumer's published word (sq_pos, cq_pos). Consumers publish lazily: at

@@ -301,6 +301,69 @@ START_TEST(impossible_words_are_faults)
 }
 END_TEST
 
+/* An entry that was seen and is gone again, wherever it is missed first. */
+START_TEST(published_stays_published)
+{
+	struct kvd_sqe taken, sqe = sqe_of(1);
+	struct kvd_cqe cqe = {0}, got;
+	struct ring_daemon d;
+	struct ring_client c;
+
+	/* Seen by arm(). */
+	make_pair(&d, &c, 4, 4);
+	ring_client_put(&c, &sqe);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_BUSY);
+	shm_store_u64(&c.sq[0].seq, 0);
+	ck_assert(ring_daemon_pending(&d));
+	ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_FAULT);
+	shm_store_u64(&c.sq[0].seq, 1);
+	ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_FAULT);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_FAULT);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_FAULT);
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&d);
+
+	/* Seen by take(), which had no room for an answer; and in the second lap. */
+	make_pair(&d, &c, 2, 1);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ring_client_put(&c, &sqe), RING_OK);
+		ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_OK);
+	}
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_OK);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+	ck_assert_int_eq(ring_client_put(&c, &sqe), RING_OK);
+	ck_assert_int_eq(ring_daemon_take(&d, &taken), RING_FULL);
+	shm_store_u64(&c.sq[0].seq, 1);
+	/* While there is no room nobody looks, and the loop sleeps. */
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_OK);
+	ck_assert_int_eq(ring_client_take(&c, &got), RING_OK);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_BUSY);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_FAULT);
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&d);
+}
+END_TEST
+
+/* Room that nobody needs any more is no reason to stay awake. */
+START_TEST(room_is_news_once)
+{
+	struct kvd_cqe cqe = {0}, got;
+	struct ring_daemon d;
+	struct ring_client c;
+
+	make_pair(&d, &c, 2, 1);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_FULL);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_OK);
+	ck_assert_int_eq(ring_client_take(&c, &got), RING_OK);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_BUSY);
+	ck_assert(!ring_daemon_cq_full(&d));
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_OK);
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&d);
+}
+END_TEST
+
 START_TEST(arena_bounds)
 {
 	static const struct {
@@ -577,6 +640,8 @@ int main(void)
 		doorbells_ring_only_for_sleepers,
 		unread_cq_lets_the_daemon_sleep,
 		impossible_words_are_faults,
+		published_stays_published,
+		room_is_news_once,
 		arena_bounds,
 		doorbells_never_block_the_daemon,
 		client_distrusts_too,
