@@ -144,12 +144,13 @@ int main(int argc, char **argv)
 	samples = calloc(cap, sizeof(*samples));
 	if (!samples)
 		return 1;
+	signal(SIGTERM, on_sigterm);
 	r = kvc_connect(&client, NULL);
 	if (!r && !strcmp(argv[1], "nop"))
 		r = kvc_ring_open(client, &ring, NULL);
 	end = now_us() + atof(argv[2]) * 1e6;
-	signal(SIGTERM, on_sigterm);
-	while (!r && n < cap && !stop && now_us() < end) {
+	/* once at least, however soon it is stopped */
+	while (!r && n < cap && (!n || (!stop && now_us() < end))) {
 		r = measure(client, ring, &samples[n]);
 		n += !r;
 		nanosleep(&pause, NULL);
