@@ -203,16 +203,20 @@ static void defer_run(struct loop *loop)
 int loop_run(struct loop *loop)
 {
 	uint64_t timeout, due;
+	bool late;
 	int r;
 
 	loop->exiting = false;
 	loop->exit_code = 0;
 	while (!loop->exiting) {
 		loop_now_refresh(loop);
+		late = defer_pending(loop) || loop_timers_next(loop) <= loop->now_ns;
 		loop_timers_run(loop);
 		defer_run(loop);
 		if (loop->exiting)
 			break;
+		if (late)
+			loop_now_refresh(loop);
 		timeout = LOOP_SLEEP_FOREVER;
 		if (loop->prepare)
 			timeout = loop->prepare(loop, loop->prepare_userdata);
@@ -317,6 +321,13 @@ int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 	*io = (struct loop_io){
 		.loop = loop, .fn = fn, .fd = fd, .events = events, .slot = index};
 	return 0;
+}
+
+int loop_io_modify(struct loop_io *io, uint32_t events)
+{
+	io->events = events;
+	io->loop->slots[io->slot].events = events;
+	return io->loop->ops->modify(io->loop, io->slot);
 }
 
 void loop_io_remove(struct loop_io *io)

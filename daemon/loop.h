@@ -114,7 +114,8 @@ int loop_run(struct loop *loop);
  * @code: >= 0. */
 void loop_exit(struct loop *loop, int code);
 
-/* CLOCK_MONOTONIC in ns, as of this iteration; or read again, after long work. */
+/* CLOCK_MONOTONIC in ns, as of this iteration, and again when the prepare hook is called after
+ * timers or deferred calls; or read again, after long work. */
 uint64_t loop_now(const struct loop *loop);
 uint64_t loop_now_refresh(struct loop *loop);
 

@@ -174,6 +174,7 @@ void users_deinit(struct users *users)
 		struct user *user = users->list;
 
 		users->list = user->next;
+		turn_user_deinit(&user->turns);
 		free(user);
 	}
 	memset(users, 0, sizeof(*users));
@@ -257,6 +258,7 @@ struct user *users_get(struct users *users, uid_t uid)
 	if (!user)
 		return NULL;
 	user->uid = uid;
+	user->turns.uid = uid;
 	set_domain(users, user, NULL, 0);
 	while (*at && (*at)->uid < uid)
 		at = &(*at)->next;
@@ -276,6 +278,7 @@ static void user_put(struct users *users, struct user *user)
 	while (*at != user)
 		at = &(*at)->next;
 	*at = user->next;
+	turn_user_deinit(&user->turns);
 	free(user);
 }
 

@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "daemon/sched/request.h"
+#include "daemon/turns.h"
 #include "daemon/user_map.h"
 
 struct config;
@@ -44,6 +45,7 @@ enum user_resource {
  * @quota: what the scheduler enforces
  * @max_connections, @max: what sessions enforce; 0: no limit
  * @n_connections, @used: charged now
+ * @turns: what is to be done for it
  * @set: KVD_QUOTA_* of the limits that an administrator set; they outlast its connections
  */
 struct user {
@@ -57,6 +59,7 @@ struct user {
 	uint32_t n_connections;
 	uint64_t max[USER_N_RESOURCES];
 	uint64_t used[USER_N_RESOURCES];
+	struct turn_user turns;
 	uint32_t set;
 };
 

@@ -27,7 +27,6 @@ static void session_ring_free(struct session_ring *ring)
 	}
 	session_ring_forget_all(ring);
 	session_ring_unwatch(ring);
-	loop_io_remove(&ring->doorbell);
 	if (sessions->ending)
 		ring_daemon_leave(&ring->ring);
 	else

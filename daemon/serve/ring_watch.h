@@ -2,16 +2,18 @@
 #ifndef KVD_DAEMON_SERVE_RING_WATCH_H
 #define KVD_DAEMON_SERVE_RING_WATCH_H
 
-/* When rings are looked at, and when their clients are woken. Thread: loop. */
+/* When rings are looked at, and when their clients are woken: in turns, by user. Thread: loop. */
 
 #include <stdint.h>
 
+#include "daemon/turns.h"
+
 struct sessions;
 
-/*
- * Before the loop blocks: polls warm rings, wakes clients of dirty ones, arms those that cooled
- * down. Return: how long the loop may sleep, as loop_prepare_fn.
- */
+/* Polls a warm ring, wakes the client of a dirty one, arms what has cooled down. */
+extern const struct turn_kind ring_watch_turn;
+
+/* Before the loop blocks: runs turns. Return: how long the loop may sleep, as loop_prepare_fn. */
 uint64_t ring_watch_prepare(struct sessions *sessions);
 
 #endif

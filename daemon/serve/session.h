@@ -27,6 +27,7 @@
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/job.h"
 #include "daemon/serve/monitor.h"
+#include "daemon/turns.h"
 #include "daemon/user.h"
 
 struct config;
@@ -85,7 +86,7 @@ struct session {
  * @n_faulty:   sessions that broke the contract
  * @n_completed, @n_failed, @n_cancelled: operations that named the model
  * @warned:     by sessions_warn()
- * @warm, @dirty: rings that are polled; whose client may have to be woken
+ * @turns:      what is to be done, by user; @ring_turn: for a ring
  */
 struct sessions {
 	struct loop *loop;
@@ -109,8 +110,8 @@ struct sessions {
 	struct jobs jobs;
 	struct session *closing;
 	struct log_last warned;
-	struct session_ring *warm;
-	struct session_ring *dirty;
+	struct turns turns;
+	const struct turn_kind *ring_turn;
 	struct loop_defer reap;
 };
 

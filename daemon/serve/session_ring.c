@@ -13,45 +13,25 @@ uint64_t session_ring_max_spin_ns(const struct session_ring *ring)
 	return ring->session->sessions->config->daemon.spin_us * UINT64_C(1000);
 }
 
-void session_ring_warm(struct session_ring *ring)
+static void session_ring_turn(struct session_ring *ring)
 {
-	struct sessions *sessions = ring->session->sessions;
+	struct session *session = ring->session;
 
-	ring->cool_ns = loop_now(sessions->loop) + ring->spin_ns;
-	if (ring->warm)
-		return;
-	ring->warm = true;
-	ring->warm_prev = NULL;
-	ring->warm_next = sessions->warm;
-	if (sessions->warm)
-		sessions->warm->warm_prev = ring;
-	sessions->warm = ring;
+	turn_start(&session->sessions->turns, &session->user->turns, &ring->turn,
+		   session->sessions->ring_turn);
 }
 
-void session_ring_cool(struct session_ring *ring)
+void session_ring_warm(struct session_ring *ring)
 {
-	struct sessions *sessions = ring->session->sessions;
-
-	if (!ring->warm)
-		return;
-	ring->warm = false;
-	if (ring->warm_prev)
-		ring->warm_prev->warm_next = ring->warm_next;
-	else
-		sessions->warm = ring->warm_next;
-	if (ring->warm_next)
-		ring->warm_next->warm_prev = ring->warm_prev;
+	ring->cool_ns = loop_now(ring->session->sessions->loop) + ring->spin_ns;
+	ring->warm = true;
+	session_ring_turn(ring);
 }
 
 void session_ring_dirty(struct session_ring *ring)
 {
-	struct sessions *sessions = ring->session->sessions;
-
-	if (ring->dirty)
-		return;
 	ring->dirty = true;
-	ring->dirty_next = sessions->dirty;
-	sessions->dirty = ring;
+	session_ring_turn(ring);
 }
 
 /*
@@ -72,12 +52,28 @@ enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_c
 	return RING_OK;
 }
 
+/* A client may ring again before its turn has come; once is enough until then. */
 static void session_ring_doorbell(struct loop_io *io, uint32_t events)
 {
 	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
 
+	if (ring->rung)
+		(void)loop_io_modify(io, 0);
+	ring->rung = true;
+	session_ring_turn(ring);
+}
+
+void session_ring_answer_doorbell(struct session_ring *ring)
+{
+	int r = 0;
+
+	ring->rung = false;
 	ring_daemon_disarm(&ring->ring);
 	session_ring_warm(ring);
+	if (!ring->doorbell.events)
+		r = loop_io_modify(&ring->doorbell, LOOP_READ);
+	if (r)
+		session_fail(ring->session, r);
 }
 
 int session_ring_watch(struct session_ring *ring)
@@ -92,17 +88,8 @@ int session_ring_watch(struct session_ring *ring)
 
 void session_ring_unwatch(struct session_ring *ring)
 {
-	struct sessions *sessions = ring->session->sessions;
-
-	session_ring_cool(ring);
-	if (!ring->dirty)
-		return;
-	for (struct session_ring **at = &sessions->dirty; *at; at = &(*at)->dirty_next)
-		if (*at == ring) {
-			*at = ring->dirty_next;
-			break;
-		}
-	ring->dirty = false;
+	turn_stop(&ring->turn);
+	loop_io_remove(&ring->doorbell);
 }
 
 static void kept_remove(struct session_ring *ring, uint32_t i)

@@ -4,8 +4,8 @@
 
 /*
  * One ring of a session, and ended sequences whose tokens it keeps for FORK. A warm ring is polled
- * in the next turn of ring_watch.h; a dirty one has news for its client, who is woken once in that
- * turn. Holds operations (op.h) by their list only. Thread: loop.
+ * in each turn of its own (ring_watch.h); a dirty one has news for its client, who is woken once in
+ * that turn. Holds operations (op.h) by their list only. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -15,6 +15,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/serve/encoder.h"
+#include "daemon/turns.h"
 #include "daemon/user.h"
 #include "ipc/ring.h"
 
@@ -33,10 +34,12 @@ struct session_kept {
  * struct session_ring - see above
  * @ops, @kept: oldest first
  * @charge:     for its arenas
+ * @turn:       runs while the ring is warm, dirty or rung
  * @n_blocked:  operations that wait for room in the CQ
  * @encoded_op: waits for @encoding; no SQE is taken until then
  * @spin_ns:    how long it is polled after traffic; halved each time in vain
  * @cool_ns:    when a warm ring turns cold
+ * @rung:       the doorbell was signalled and is not emptied yet
  */
 struct session_ring {
 	struct session_ring *next;
@@ -54,25 +57,27 @@ struct session_ring {
 	struct encoder_wait encoding;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
-	struct session_ring *warm_prev, *warm_next;
-	struct session_ring *dirty_next;
+	struct turn turn;
 	bool warm;
 	bool dirty;
+	bool rung;
 };
 
 /* [daemon] spin_us: how long a ring is polled after traffic, at most. */
 uint64_t session_ring_max_spin_ns(const struct session_ring *ring);
 
-/* Return: 0 or -errno. The ring is cold. */
+/* Watches the doorbell. Return: 0 or -errno. The ring is cold. */
 int session_ring_watch(struct session_ring *ring);
 
-/* Leaves both lists, before the ring is freed. */
+/* It has no turn any more, before the ring is freed. */
 void session_ring_unwatch(struct session_ring *ring);
 
-void session_ring_warm(struct session_ring *ring);
-void session_ring_cool(struct session_ring *ring);
+/* Its turn: the doorbell that rang is emptied, and the ring is warm. */
+void session_ring_answer_doorbell(struct session_ring *ring);
 
-/* CQEs were posted or SQEs taken: a sleeping client is woken before the loop blocks. */
+void session_ring_warm(struct session_ring *ring);
+
+/* CQEs were posted or SQEs taken: a sleeping client is woken in the next turn. */
 void session_ring_dirty(struct session_ring *ring);
 
 /* Posts one CQE and makes the ring dirty. Return: as ring_daemon_post(). */

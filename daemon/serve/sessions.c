@@ -21,6 +21,7 @@
 #include "daemon/msgid.h"
 #include "daemon/serve/control.h"
 #include "daemon/serve/ring_open.h"
+#include "daemon/serve/ring_watch.h"
 #include "daemon/serve/session_keep.h"
 #include "daemon/serve/submit.h"
 #include "ipc/base.h"
@@ -344,11 +345,13 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.engine = engine,
 		.store = store,
 		.closing_fn = session_closing,
+		.ring_turn = &ring_watch_turn,
 		.users = {.config = config},
 		.monitor = {.engine = engine},
 		.jobs = {.loop = loop},
 		.next_id = 1,
 	};
+	turns_init(&sessions->turns, clock_ns);
 }
 
 int sessions_start(struct sessions *sessions)

@@ -33,7 +33,7 @@ TABLE = [
                         *SHELL, "ipc/", *KERNELS, "<kvd/"]),
     ("daemon/serve/", ["daemon/serve/", "daemon/engine/engine.h", "daemon/engine/worker.h",
                        "daemon/cache/", "daemon/sched/", "daemon/model/", *SHELL,
-                       "daemon/user.h", "ipc/", "<kvd/"]),
+                       "daemon/turns.h", "daemon/user.h", "ipc/", "<kvd/"]),
     ("daemon/", ["daemon/", "ipc/", *KERNELS, "<kvd/"]),
 ]
 # What a layer must never see, whatever header brings it.
