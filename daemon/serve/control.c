@@ -152,15 +152,11 @@ static void control_ring_open(struct session *session,
 static void control_ring_close(struct session *session,
 			       const struct proto_request *request)
 {
-	struct kvd_msg_hdr msg;
-	int r = session_ring_close(session, request->u.ring_close.ring_id);
+	int r = session_ring_close(session, request->u.ring_close.ring_id,
+				   request->hdr.tag);
 
-	if (r) {
+	if (r)
 		session_reply_error(session, &request->hdr, r, 0, "no such ring");
-		return;
-	}
-	proto_hdr_init(&msg, KVD_MSG_RING_CLOSED, sizeof(msg), request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }
 
 static void control_stats(struct session *session, const struct proto_request *request)

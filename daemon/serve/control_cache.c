@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Listings and flushes of the cache, a piece in each turn of the loop (job.h), see
- * control_parts.h. */
+/* Listings and flushes of the cache, a piece in each turn (job.h), see control_parts.h. */
 #include "daemon/serve/control_cache.h"
 
 #include <errno.h>

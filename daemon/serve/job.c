@@ -14,78 +14,43 @@ bool job_is_busy(struct session *session, const struct kvd_msg_hdr *request)
 	return true;
 }
 
-static void job_end(struct job *job)
+static bool job_turn_run(struct turn *turn)
 {
-	job->session->job = NULL;
-	job->kind->drop(job);
-}
+	struct job *job = container_of(turn, struct job, turn);
 
-static void jobs_append(struct jobs *jobs, struct job *job)
-{
-	job->next = NULL;
-	if (jobs->last)
-		jobs->last->next = job;
-	else
-		jobs->first = job;
-	jobs->last = job;
-}
-
-static void jobs_remove(struct jobs *jobs, struct job *job)
-{
-	struct job *prev = NULL;
-
-	for (struct job *j = jobs->first; j != job; j = j->next)
-		prev = j;
-	if (prev)
-		prev->next = job->next;
-	else
-		jobs->first = job->next;
-	if (jobs->last == job)
-		jobs->last = prev;
-}
-
-/* A piece of one of them: turns stay short however many there are. */
-static void jobs_run(struct loop_defer *defer)
-{
-	struct jobs *jobs = container_of(defer, struct jobs, defer);
-	struct job *job = jobs->first;
-
-	jobs_remove(jobs, job);
 	/* its session may end by the reply */
 	job->session->job = NULL;
 	if (job->kind->step(job)) {
+		turn_stop(turn);
 		job->kind->drop(job);
 	} else {
 		job->session->job = job;
-		jobs_append(jobs, job);
 	}
-	if (jobs->first)
-		loop_defer(jobs->loop, &jobs->defer, jobs_run);
+	return true;
 }
+
+static const struct turn_kind job_turn = {job_turn_run, NULL};
 
 void job_start(struct session *session, struct job *job, const struct job_kind *kind,
 	       const struct kvd_msg_hdr *request)
 {
-	struct jobs *jobs = &session->sessions->jobs;
-
 	*job = (struct job){.kind = kind, .session = session, .request = *request};
 	if (kind->step(job)) {
 		kind->drop(job);
 		return;
 	}
 	session->job = job;
-	jobs_append(jobs, job);
-	loop_defer(jobs->loop, &jobs->defer, jobs_run);
+	turn_start(&session->sessions->turns, &session->user->turns, &job->turn,
+		   &job_turn);
 }
 
 void job_cancel(struct session *session)
 {
-	struct jobs *jobs = &session->sessions->jobs;
+	struct job *job = session->job;
 
-	if (!session->job)
+	if (!job)
 		return;
-	jobs_remove(jobs, session->job);
-	job_end(session->job);
-	if (!jobs->first)
-		loop_defer_cancel(&jobs->defer);
+	session->job = NULL;
+	turn_stop(&job->turn);
+	job->kind->drop(job);
 }

@@ -3,15 +3,16 @@
 #define KVD_DAEMON_SERVE_JOB_H
 
 /*
- * Requests on the socket that take more than one turn of the loop: a piece of one is done in each
- * turn, the reply comes at the end. A session has one at most, which ends with it. Thread: loop.
+ * Requests on the socket that take more than one turn (turns.h): a piece of one is done in each
+ * of its own, the reply comes at the end. A session has one at most, which ends with it. Thread:
+ * loop.
  */
 
 #include <stdbool.h>
 
 #include <kvd/proto.h>
 
-#include "daemon/loop.h"
+#include "daemon/turns.h"
 
 struct job;
 struct session;
@@ -27,18 +28,10 @@ struct job_kind {
 
 /* Embedded in what a kind needs. */
 struct job {
-	struct job *next;
+	struct turn turn;
 	const struct job_kind *kind;
 	struct session *session;
 	struct kvd_msg_hdr request;
-};
-
-/* All zero but @loop: none. */
-struct jobs {
-	struct loop *loop;
-	struct job *first;
-	struct job *last;
-	struct loop_defer defer;
 };
 
 /* Whether the session has one; then KVD_E_BUSY is the reply to @request. */

@@ -9,15 +9,17 @@
 #include "daemon/serve/op.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
+#include "ipc/base.h"
+#include "ipc/proto.h"
 
-/* Cut operations off and end the ring. */
-static void session_ring_free(struct session_ring *ring)
+/* Cuts operations off. What is left of the ring is its memory. */
+static void session_ring_detach(struct session_ring *ring)
 {
-	struct sessions *sessions = ring->session->sessions;
 	struct op *op;
 
 	if (ring->encoded_op)
-		encoder_forget(&sessions->encoder, &ring->encoding);
+		encoder_forget(&ring->session->sessions->encoder, &ring->encoding);
+	ring->encoded_op = NULL;
 	while ((op = ring->ops)) {
 		op_detach(op);
 		if (op->seq_id)
@@ -27,14 +29,56 @@ static void session_ring_free(struct session_ring *ring)
 	}
 	session_ring_forget_all(ring);
 	session_ring_unwatch(ring);
-	if (sessions->ending)
+}
+
+static void session_ring_free(struct session_ring *ring)
+{
+	struct session *session = ring->session;
+	struct session_ring **at = &session->rings;
+
+	while (*at != ring)
+		at = &(*at)->next;
+	*at = ring->next;
+	turn_stop(&ring->turn);
+	if (session->sessions->ending)
 		ring_daemon_leave(&ring->ring);
 	else
 		ring_daemon_deinit(&ring->ring);
 	user_charge_deinit(&ring->charge);
-	ring->session->n_rings--;
-	sessions->n_rings--;
+	session->n_rings--;
+	session->sessions->n_rings--;
 	free(ring);
+}
+
+/* The memory of a ring that ends is wiped and given back; who waits for that learns it. */
+static bool session_ring_end_run(struct turn *turn)
+{
+	struct session_ring *ring = container_of(turn, struct session_ring, turn);
+	struct session *session = ring->session;
+	struct kvd_msg_hdr msg;
+
+	proto_hdr_init(&msg, KVD_MSG_RING_CLOSED, sizeof(msg), ring->close_tag, 0);
+	session_ring_free(ring);
+	if (session->state == SESSION_CLOSING) {
+		if (!session->rings)
+			session_turn(session);
+	} else {
+		session->n_ending--;
+		session_reply(session, &msg, sizeof(msg), NULL, 0);
+	}
+	return true;
+}
+
+static void session_ring_end(struct session_ring *ring)
+{
+	static const struct turn_kind kind = {session_ring_end_run, NULL};
+	struct session *session = ring->session;
+
+	if (ring->ending)
+		return;
+	ring->ending = true;
+	session_ring_detach(ring);
+	turn_start(&session->sessions->turns, &session->user->turns, &ring->turn, &kind);
 }
 
 static int session_ring_make(struct session_ring *ring,
@@ -80,15 +124,14 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 	return 0;
 }
 
-int session_ring_close(struct session *session, uint32_t id)
+int session_ring_close(struct session *session, uint32_t id, uint32_t tag)
 {
-	for (struct session_ring **at = &session->rings; *at; at = &(*at)->next) {
-		struct session_ring *ring = *at;
-
-		if (ring->id != id)
+	for (struct session_ring *ring = session->rings; ring; ring = ring->next) {
+		if (ring->id != id || ring->ending)
 			continue;
-		*at = ring->next;
-		session_ring_free(ring);
+		ring->close_tag = tag;
+		session->n_ending++;
+		session_ring_end(ring);
 		return 0;
 	}
 	return -ENOENT;
@@ -101,12 +144,17 @@ void session_rings_cancel(struct session *session)
 			op_cancel(op);
 }
 
-void session_rings_close(struct session *session)
+bool session_rings_close(struct session *session)
 {
-	struct session_ring *ring;
+	for (struct session_ring *ring = session->rings; ring; ring = ring->next)
+		session_ring_end(ring);
+	return session->rings;
+}
 
-	while ((ring = session->rings)) {
-		session->rings = ring->next;
-		session_ring_free(ring);
+void session_rings_free(struct session *session)
+{
+	while (session->rings) {
+		session_ring_end(session->rings);
+		session_ring_free(session->rings);
 	}
 }

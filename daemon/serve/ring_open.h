@@ -4,6 +4,7 @@
 
 /* What RING_OPEN and RING_CLOSE do, and the rings of a session that ends. Thread: loop. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <kvd/proto.h>
@@ -18,13 +19,18 @@ struct session_ring;
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
 		      struct session_ring **ret_ring);
 
-/* Return: 0, -ENOENT. */
-int session_ring_close(struct session *session, uint32_t id);
+/* Its operations end now, its memory in turns of its own; then RING_CLOSED with @tag is sent.
+ * Return: 0, -ENOENT. */
+int session_ring_close(struct session *session, uint32_t id, uint32_t tag);
 
 /* Cancels what runs; each operation gets its SCHED_FINISHED as usual. */
 void session_rings_cancel(struct session *session);
 
-/* Detaches all operations and ends all rings. */
-void session_rings_close(struct session *session);
+/* The session ends: the same for all rings, and at last a turn of the session instead of a message.
+ * Return: whether there are any. */
+bool session_rings_close(struct session *session);
+
+/* All of it at once. */
+void session_rings_free(struct session *session);
 
 #endif

@@ -25,6 +25,14 @@ void session_event(struct session *session, struct kvd_event event)
 	monitor_event(&session->sessions->monitor, event);
 }
 
+void session_turn(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+
+	turn_start(&sessions->turns, &session->user->turns, &session->turn,
+		   sessions->session_turn);
+}
+
 void session_close(struct session *session)
 {
 	if (session->state == SESSION_CLOSING)

@@ -8,9 +8,10 @@
  *                     HELLO ok
  *   accept --> NEW ------------> READY ----+
  *               |                          | EOF, error, contract broken
- *               +--------------------------+--> CLOSING --> freed (deferred call)
+ *               +--------------------------+--> CLOSING --> freed (in its turn)
  *
- * Callbacks only mark a session that ends; a deferred call frees it. A client's mistake ends its
+ * Callbacks only mark what there is to do; packets are read, and a session that ends is freed, in
+ * turns of its user (turns.h). A client's mistake ends its
  * own session only. Identity is the peer's uid and gid as the kernel recorded them at connect.
  * Below session_ring.h, control.h and sessions.h. Thread: loop.
  */
@@ -40,6 +41,9 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
 
 /**
  * struct session - one connection
+ * @turn:      runs while there are packets, or it ends
+ * @hung_up:   the peer is gone
+ * @n_ending:  rings that RING_CLOSE is about; later packets wait for them
  * @owner:     label of the client's process, for shared_hit_tokens
  * @admin:     may flush everything and see everybody
  * @keep:      WELCOME said that it is kept over a restart
@@ -51,6 +55,9 @@ struct session {
 	struct session *prev, *next;
 	struct sessions *sessions;
 	struct loop_io io;
+	struct turn turn;
+	bool hung_up;
+	uint32_t n_ending;
 	int fd;
 	uint64_t id;
 	enum session_state state;
@@ -69,7 +76,6 @@ struct session {
 	uint32_t n_rings;
 	uint32_t n_ops;
 	uint32_t next_ring_id;
-	struct session *next_closing;
 	uint64_t tokens_prompt, tokens_generated, tokens_cached;
 	uint64_t requests_failed;
 	uint64_t ttft_ns;
@@ -79,14 +85,14 @@ struct session {
 
 /**
  * struct sessions - all of them
- * @closing_fn: stops what runs for a marked session and frees it later
+ * @closing_fn: stops what runs for a marked session and frees it in its turn
  * @ending:     the daemon stops: the store and the rings stay as they are
  * @draining:   requests for the model are refused; those that were taken go on
  * @list:       by rising id
  * @n_faulty:   sessions that broke the contract
  * @n_completed, @n_failed, @n_cancelled: operations that named the model
  * @warned:     by sessions_warn()
- * @turns:      what is to be done, by user; @ring_turn: for a ring
+ * @turns:      what is to be done, by user; @ring_turn, @session_turn: for one of these
  */
 struct sessions {
 	struct loop *loop;
@@ -107,12 +113,10 @@ struct sessions {
 	uint64_t n_completed, n_failed, n_cancelled;
 	uint64_t generation;
 	uint64_t started_ns;
-	struct jobs jobs;
-	struct session *closing;
 	struct log_last warned;
 	struct turns turns;
 	const struct turn_kind *ring_turn;
-	struct loop_defer reap;
+	const struct turn_kind *session_turn;
 };
 
 /* The machine is short of something: one log line however many clients suffer, more if it lasts. */
@@ -121,7 +125,10 @@ void sessions_warn(struct sessions *sessions, int error, const char *what);
 /* Reports to those who watch; client_id, uid and name are filled in. */
 void session_event(struct session *session, struct kvd_event event);
 
-/* Ends a session: what runs for it is cancelled now, the rest is deferred. Idempotent. */
+/* It has something to do. */
+void session_turn(struct session *session);
+
+/* Ends a session: what runs for it is cancelled now, the rest is done in turns. Idempotent. */
 void session_close(struct session *session);
 
 /* The same for a client that broke the contract; one log line. */

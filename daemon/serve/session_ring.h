@@ -39,6 +39,7 @@ struct session_kept {
  * @encoded_op: waits for @encoding; no SQE is taken until then
  * @spin_ns:    how long it is polled after traffic; halved each time in vain
  * @cool_ns:    when a warm ring turns cold
+ * @ending:     its memory is given back; @close_tag: of the request
  * @rung:       the doorbell was signalled and is not emptied yet
  */
 struct session_ring {
@@ -61,6 +62,8 @@ struct session_ring {
 	bool warm;
 	bool dirty;
 	bool rung;
+	bool ending;
+	uint32_t close_tag;
 };
 
 /* [daemon] spin_us: how long a ring is polled after traffic, at most. */

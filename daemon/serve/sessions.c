@@ -28,15 +28,16 @@
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
-/* Sessions freed before rings and others get their turn. */
-#define REAP_BATCH 16
+/* Packets of one session in one turn, so that all of its user's get theirs. */
+#define SESSION_BATCH 16
 
 static void session_free(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
 
-	session_rings_close(session);
+	session_rings_free(session);
 	job_cancel(session);
+	turn_stop(&session->turn);
 	loop_io_remove(&session->io);
 	session_unkeep(session);
 	close(session->fd);
@@ -54,29 +55,22 @@ static void session_free(struct session *session)
 	free(session);
 }
 
-static void sessions_reap(struct loop_defer *reap)
-{
-	struct sessions *sessions = container_of(reap, struct sessions, reap);
-	struct session *session;
-
-	for (unsigned int n = 0; (session = sessions->closing) && n < REAP_BATCH; n++) {
-		sessions->closing = session->next_closing;
-		session_free(session);
-	}
-	if (sessions->closing)
-		loop_defer(sessions->loop, reap, sessions_reap);
-}
-
 /* What runs for it stops at once, not only when the session is freed. */
 static void session_closing(struct session *session)
 {
-	struct sessions *sessions = session->sessions;
-
-	session->next_closing = sessions->closing;
-	sessions->closing = session;
 	session_rings_cancel(session);
 	job_cancel(session);
-	loop_defer(sessions->loop, &sessions->reap, sessions_reap);
+	loop_io_remove(&session->io);
+	session_turn(session);
+}
+
+/* Its rings first, each in turns of its own; the last one starts this turn again. */
+static void session_end(struct session *session)
+{
+	if (session_rings_close(session))
+		turn_stop(&session->turn);
+	else
+		session_free(session);
 }
 
 /*
@@ -147,20 +141,52 @@ static bool session_receive(struct session *session)
 	return session->state != SESSION_CLOSING;
 }
 
+/* No packet is there. */
+static void session_quiet(struct session *session)
+{
+	int r = 0;
+
+	turn_stop(&session->turn);
+	if (session->hung_up)
+		session_close(session);
+	else if (!session->io.events)
+		r = loop_io_modify(&session->io, LOOP_READ | LOOP_HUP);
+	if (r)
+		session_fail(session, r);
+}
+
+static bool session_turn_run(struct turn *turn)
+{
+	struct session *session = container_of(turn, struct session, turn);
+	struct turns *turns = &session->sessions->turns;
+	unsigned n = 0;
+
+	if (session->state == SESSION_CLOSING) {
+		session_end(session);
+		return true;
+	}
+	if (session->n_ending)
+		return false;
+	while (session_receive(session))
+		if (session->n_ending || ++n == SESSION_BATCH || turns_due(turns))
+			return true;
+	if (session->state != SESSION_CLOSING)
+		session_quiet(session);
+	return true;
+}
+
+static const struct turn_kind session_turn_kind = {session_turn_run, NULL};
+
+/* Packets are not asked for again before those that wait are read. */
 static void session_readable(struct loop_io *io, uint32_t events)
 {
 	struct session *session = container_of(io, struct session, io);
-	/* A bound, so that one client's packets do not hold the others up. */
-	unsigned budget = 16;
 
-	/* Events may come between the mark and the deferred call that frees it. */
-	if (session->state == SESSION_CLOSING)
-		return;
-	if (events & LOOP_READ)
-		while (budget-- && session_receive(session))
-			;
-	else if (events & (LOOP_HUP | LOOP_ERROR))
-		session_close(session);
+	if (session->turn.user)
+		(void)loop_io_modify(io, 0);
+	if (!(events & LOOP_READ))
+		session->hung_up = true;
+	session_turn(session);
 }
 
 /* Turned away before HELLO: it learns why, and the log does. */
@@ -346,9 +372,9 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.store = store,
 		.closing_fn = session_closing,
 		.ring_turn = &ring_watch_turn,
+		.session_turn = &session_turn_kind,
 		.users = {.config = config},
 		.monitor = {.engine = engine},
-		.jobs = {.loop = loop},
 		.next_id = 1,
 	};
 	turns_init(&sessions->turns, clock_ns);
@@ -378,8 +404,6 @@ void sessions_deinit(struct sessions *sessions)
 	sessions->ending = true;
 	while (sessions->list)
 		session_free(sessions->list);
-	sessions->closing = NULL;
-	loop_defer_cancel(&sessions->reap);
 	encoder_deinit(&sessions->encoder);
 	users_deinit(&sessions->users);
 	sessions->loop = NULL;

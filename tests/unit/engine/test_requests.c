@@ -187,7 +187,8 @@ START_TEST(what_is_kept_is_charged)
 	ck_assert_uint_eq(collect(res), 1);
 	ck_assert_int_eq(res[0], KVD_E_QUOTA);
 	ck_assert_uint_eq(user->used[USER_BYTES], arenas);
-	ck_assert_int_eq(session_ring_close(session, ring->id), 0);
+	ck_assert_int_eq(session_ring_close(session, ring->id, 1), 0);
+	ring_watch_prepare(&sessions);
 	ck_assert_uint_eq(user->used[USER_BYTES], 0);
 }
 END_TEST

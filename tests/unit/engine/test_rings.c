@@ -390,8 +390,8 @@ START_TEST(rings_close_with_long_texts)
 	struct session_ring *last = ask_long(5);
 
 	ck_assert_uint_eq(session->n_ops, 3);
-	ck_assert_int_eq(session_ring_close(session, waiting->id), 0);
-	ck_assert_int_eq(session_ring_close(session, in_work->id), 0);
+	ck_assert_int_eq(session_ring_close(session, waiting->id, 1), 0);
+	ck_assert_int_eq(session_ring_close(session, in_work->id, 2), 0);
 	ck_assert_uint_eq(session->n_ops, 1);
 	await(last, NULL);
 	ck_assert_uint_eq(session->n_ops, 0);
@@ -409,6 +409,8 @@ static uint64_t close_first(struct loop *l, void *userdata)
 {
 	if (n_turns++ == 0)
 		session_fault(session, "a test");
+	else
+		ring_watch_prepare(&sessions);
 	if (n_turns == 4)
 		loop_exit(l, 0);
 	return LOOP_POLL_AGAIN;
@@ -443,7 +445,7 @@ START_TEST(a_ring_closes_with_ops_waiting)
 		ck_assert(!end_one(ring, 3));
 	}
 	ck_assert_uint_eq(session->n_ops, 4);
-	ck_assert_int_eq(session_ring_close(session, a->id), 0);
+	ck_assert_int_eq(session_ring_close(session, a->id, 1), 0);
 	ck_assert_uint_eq(session->n_ops, 2);
 	client_read(b, 1);
 	b->doorbell.fn(&b->doorbell, LOOP_READ);
