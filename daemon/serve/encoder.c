@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * See encoder.h. A text of 1 MiB takes from ten milliseconds to half a second, in which the loop
- * would serve nobody. It is copied from its arena when its turn comes, so one copy is held at any
- * time. One that is forgotten while in work is finished, and its tokens are dropped.
+ * would serve nobody. It is copied from its arena when its turn comes, into the one buffer that
+ * there is. One that is forgotten while in work is finished, and its tokens are dropped.
  */
 #include "daemon/serve/encoder.h"
 
@@ -15,6 +15,9 @@
 #include "ipc/base.h"
 #include "ipc/ring.h"
 
+#define ENCODER_MAX_BYTES (INPUT_MAX_TOKENS * sizeof(int32_t))
+_Static_assert(ENCODER_MAX_BYTES >= INPUT_MAX_TEXT, "holds any input that is wanted");
+
 /* Thread: worker. */
 static void encoder_run(void *ctx)
 {
@@ -22,16 +25,23 @@ static void encoder_run(void *ctx)
 	struct encoder_result *result = &encoder->result;
 	const struct kvd_sqe *sqe = &encoder->sqe;
 
+	if (!encoder->warm) {
+		memset(encoder->data, 0, ENCODER_MAX_BYTES);
+		encoder->warm = true;
+		return;
+	}
 	if (!result->res)
 		result->res = input_tokens(encoder->text, sqe->input, encoder->data,
 					   sqe->in_len, sqe->flags, &result->list,
 					   &result->detail);
+	if (!result->res && sqe->opcode == KVD_OP_DETOKENIZE)
+		result->n_bytes =
+			input_text_len(encoder->text, sqe->flags, &result->list);
+	explicit_bzero(encoder->data, sqe->in_len);
 }
 
 static void encoder_clear(struct encoder *encoder)
 {
-	secret_free(encoder->data, encoder->sqe.in_len);
-	encoder->data = NULL;
 	token_list_deinit(&encoder->result.list);
 	encoder->result = (struct encoder_result){0};
 }
@@ -91,11 +101,10 @@ static void encoder_start(struct encoder *encoder)
 	encoder->last_uid = wait->uid;
 	encoder->sqe = wait->sqe;
 	shared = ring_daemon_in(wait->arena, encoder->sqe.in_off, encoder->sqe.in_len);
-	encoder->data = shared ? malloc(encoder->sqe.in_len) : NULL;
-	if (encoder->data)
+	if (shared)
 		memcpy(encoder->data, shared, encoder->sqe.in_len);
 	else
-		encoder->result.res = shared ? -ENOMEM : -EFAULT;
+		encoder->result.res = -EFAULT;
 	worker_submit(&encoder->worker);
 }
 
@@ -126,11 +135,17 @@ int encoder_init(struct encoder *encoder, struct loop *loop,
 		.done = done,
 		.last_uid = (uid_t)-1,
 	};
+	encoder->data = malloc(ENCODER_MAX_BYTES);
+	if (!encoder->data)
+		return -ENOMEM;
 	r = worker_init(&encoder->worker, "kvd-encoder", encoder_run, encoder);
 	if (r)
 		return r;
-	return loop_io_add(loop, &encoder->io, encoder->worker.event_fd, LOOP_READ,
-			   encoder_stepped);
+	r = loop_io_add(loop, &encoder->io, encoder->worker.event_fd, LOOP_READ,
+			encoder_stepped);
+	if (!r)
+		worker_submit(&encoder->worker);
+	return r;
 }
 
 void encoder_deinit(struct encoder *encoder)
@@ -140,12 +155,20 @@ void encoder_deinit(struct encoder *encoder)
 	worker_deinit(&encoder->worker);
 	encoder->worker.busy = false;
 	encoder_clear(encoder);
+	free(encoder->data);
+	encoder->data = NULL;
 }
 
 bool encoder_wants(const struct encoder *encoder, const struct kvd_sqe *sqe)
 {
-	return encoder->worker.started && sqe->in_len > ENCODER_MIN_BYTES &&
-	       (sqe->input == KVD_INPUT_TEXT || sqe->input == KVD_INPUT_CHAT);
+	if (!encoder->worker.started)
+		return false;
+	if (sqe->input == KVD_INPUT_TOKENS)
+		return sqe->opcode == KVD_OP_DETOKENIZE &&
+		       sqe->in_len > ENCODER_MIN_IDS * 4 &&
+		       sqe->in_len <= INPUT_MAX_TOKENS * 4;
+	return (sqe->input == KVD_INPUT_TEXT || sqe->input == KVD_INPUT_CHAT) &&
+	       sqe->in_len > ENCODER_MIN_BYTES && sqe->in_len <= INPUT_MAX_TEXT;
 }
 
 void encoder_add(struct encoder *encoder, struct encoder_wait *wait)

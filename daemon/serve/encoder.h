@@ -3,9 +3,9 @@
 #define KVD_DAEMON_SERVE_ENCODER_H
 
 /*
- * Tokenizes long texts on a thread of its own; users take turns. Thread: loop; the worker
- * (worker.h) sees private memory and the immutable tokenizer only. Relies on input.h. Knows neither
- * rings nor operations.
+ * Tokenizes long texts, and checks and measures long lists of ids for DETOKENIZE, on a thread of
+ * its own; users take turns. Thread: loop; the worker (worker.h) sees private memory and the
+ * immutable tokenizer only. Relies on input.h. Knows neither rings nor operations.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,8 @@ struct model_text;
 struct ring_daemon;
 
 /* What is shorter costs less than the way to another thread and back. */
-#define ENCODER_MIN_BYTES (16u << 10)
+#define ENCODER_MIN_BYTES (4u << 10)
+#define ENCODER_MIN_IDS   4096
 
 /* Embedded in what asks. encoder_add() expects uid, arena, and sqe after sqe_check(). */
 struct encoder_wait {
@@ -33,8 +34,10 @@ struct encoder_wait {
 	struct kvd_sqe sqe;
 };
 
+/* @n_bytes: of the text of @list, for DETOKENIZE */
 struct encoder_result {
 	struct token_list list;
+	size_t n_bytes;
 	uint64_t detail;
 	kvd_res res;
 };
@@ -47,6 +50,8 @@ typedef void (*encoder_done_fn)(struct encoder_wait *wait, struct encoder_result
  * @waiting:  in the order of their turns
  * @current:  whose text is in work; NULL: none, or it was forgotten
  * @last_uid: whose turn it was
+ * @data:     [ENCODER_MAX_BYTES] the input; its pages stay, as they cost more than the copy
+ * @warm:     they are there
  * @sqe, @data, @result: the worker's while worker.busy
  */
 struct encoder {
@@ -60,6 +65,7 @@ struct encoder {
 	uid_t last_uid;
 	struct kvd_sqe sqe;
 	void *data;
+	bool warm;
 	struct encoder_result result;
 };
 

@@ -141,3 +141,19 @@ kvd_res input_tokens(const struct model_text *model, uint16_t kind, const void *
 		return -EINVAL;
 	}
 }
+
+size_t input_text_len(const struct model_text *model, uint8_t flags,
+		      struct token_list *list)
+{
+	size_t n_kept = 0;
+
+	if (!model->tokenizer)
+		return 0;
+	if (flags & KVD_SQE_SKIP_SPECIAL) {
+		for (size_t i = 0; i < list->n; i++)
+			if (!tokenizer_is_control(model->tokenizer, list->ids[i]))
+				list->ids[n_kept++] = list->ids[i];
+		list->n = n_kept;
+	}
+	return tokenizer_decode(model->tokenizer, list->ids, list->n, NULL, 0);
+}

@@ -7,6 +7,7 @@
  * conversation is put into the chat template first. Thread: any.
  */
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/model/tokenizer.h"
@@ -30,5 +31,10 @@ struct model_text;
 kvd_res input_tokens(const struct model_text *model, uint16_t kind, const void *data,
 		     uint32_t len, uint8_t flags, struct token_list *list,
 		     uint64_t *ret_detail);
+
+/* What DETOKENIZE writes of @list: drops ids that @flags leave out. Return: bytes; 0 without a
+ * tokenizer. */
+size_t input_text_len(const struct model_text *model, uint8_t flags,
+		      struct token_list *list);
 
 #endif

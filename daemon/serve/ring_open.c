@@ -17,9 +17,11 @@ static void session_ring_detach(struct session_ring *ring)
 {
 	struct op *op;
 
-	if (ring->encoded_op)
+	if (ring->held_op)
 		encoder_forget(&ring->session->sessions->encoder, &ring->encoding);
-	ring->encoded_op = NULL;
+	ring->held_op = NULL;
+	token_list_deinit(&ring->encoded.list);
+	output_deinit(&ring->output);
 	while ((op = ring->ops)) {
 		op_detach(op);
 		if (op->seq_id)

@@ -54,7 +54,7 @@ static bool ring_watch_take(struct session_ring *ring)
 	struct sessions *sessions = ring->session->sessions;
 	bool any = false;
 
-	for (unsigned i = 0; i < RING_WATCH_BATCH && !ring->encoded_op; i++) {
+	for (unsigned i = 0; i < RING_WATCH_BATCH && !ring->held_op; i++) {
 		struct kvd_sqe sqe;
 
 		switch (ring_daemon_take(&ring->ring, &sqe)) {
@@ -90,13 +90,14 @@ static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns)
 		return false;
 	}
 	worked = ring_watch_resume(ring);
+	worked |= submit_go_on(ring);
 	worked |= ring_watch_take(ring);
 	if (worked) {
 		ring->spin_ns = session_ring_max_spin_ns(ring);
 		ring->cool_ns = now_ns + ring->spin_ns;
 		return true;
 	}
-	if (ring->encoded_op) {
+	if (ring->held_op) {
 		/* Nothing is taken until submit_encoded(), so it is not armed; a client
 		 * that makes room for what waits signals nevertheless. */
 		ring->warm = false;
@@ -123,10 +124,10 @@ static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns)
 static bool ring_watch_run(struct turn *turn)
 {
 	struct session_ring *ring = container_of(turn, struct session_ring, turn);
-	bool worked = ring->rung;
+	bool worked = false;
 
 	if (ring->rung)
-		session_ring_answer_doorbell(ring);
+		session_ring_hear(ring);
 	if (ring->warm)
 		worked |= ring_watch_poll(ring, loop_now(ring->session->sessions->loop));
 	if (ring->dirty) {

@@ -52,26 +52,28 @@ enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_c
 	return RING_OK;
 }
 
-/* A client may ring again before its turn has come; once is enough until then. */
+/* A client that rings again before the turn of its ring is heard after that. */
 static void session_ring_doorbell(struct loop_io *io, uint32_t events)
 {
 	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
 
 	if (ring->rung)
 		(void)loop_io_modify(io, 0);
+	else
+		ring_daemon_disarm(&ring->ring);
 	ring->rung = true;
-	session_ring_turn(ring);
+	session_ring_warm(ring);
 }
 
-void session_ring_answer_doorbell(struct session_ring *ring)
+void session_ring_hear(struct session_ring *ring)
 {
-	int r = 0;
+	int r;
 
 	ring->rung = false;
+	if (ring->doorbell.events)
+		return;
 	ring_daemon_disarm(&ring->ring);
-	session_ring_warm(ring);
-	if (!ring->doorbell.events)
-		r = loop_io_modify(&ring->doorbell, LOOP_READ);
+	r = loop_io_modify(&ring->doorbell, LOOP_READ);
 	if (r)
 		session_fail(ring->session, r);
 }

@@ -15,6 +15,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/serve/encoder.h"
+#include "daemon/serve/output.h"
 #include "daemon/turns.h"
 #include "daemon/user.h"
 #include "ipc/ring.h"
@@ -34,13 +35,14 @@ struct session_kept {
  * struct session_ring - see above
  * @ops, @kept: oldest first
  * @charge:     for its arenas
- * @turn:       runs while the ring is warm, dirty or rung
+ * @turn:       runs while the ring is warm or dirty
  * @n_blocked:  operations that wait for room in the CQ
- * @encoded_op: waits for @encoding; no SQE is taken until then
+ * @held_op:    waits for @encoding, for a turn with @encoded, or for @output to be written; no SQE
+ *              is taken until then
  * @spin_ns:    how long it is polled after traffic; halved each time in vain
  * @cool_ns:    when a warm ring turns cold
  * @ending:     its memory is given back; @close_tag: of the request
- * @rung:       the doorbell was signalled and is not emptied yet
+ * @rung:       the doorbell was signalled since its last turn
  */
 struct session_ring {
 	struct session_ring *next;
@@ -54,8 +56,11 @@ struct session_ring {
 	uint32_t n_kept;
 	struct user_charge charge;
 	uint32_t n_blocked;
-	struct op *encoded_op;
+	struct op *held_op;
 	struct encoder_wait encoding;
+	struct encoder_result encoded;
+	bool has_encoded;
+	struct output output;
 	uint64_t spin_ns;
 	uint64_t cool_ns;
 	struct turn turn;
@@ -75,8 +80,8 @@ int session_ring_watch(struct session_ring *ring);
 /* It has no turn any more, before the ring is freed. */
 void session_ring_unwatch(struct session_ring *ring);
 
-/* Its turn: the doorbell that rang is emptied, and the ring is warm. */
-void session_ring_answer_doorbell(struct session_ring *ring);
+/* Its turn after the doorbell rang: the next time is heard again. */
+void session_ring_hear(struct session_ring *ring);
 
 void session_ring_warm(struct session_ring *ring);
 

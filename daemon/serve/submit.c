@@ -14,6 +14,7 @@
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/input.h"
 #include "daemon/serve/op_generate.h"
+#include "daemon/serve/output.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit_ops.h"
@@ -127,9 +128,8 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 	/* A branch goes on in the middle of a text. */
 	if (sqe->opcode == KVD_OP_FORK)
 		own.flags |= KVD_SQE_NO_BOS;
-	if (own.in_len <= INPUT_MAX_TEXT && op->engine->model &&
-	    encoder_wants(&sessions->encoder, &own)) {
-		ring->encoded_op = op;
+	if (op->engine->model && encoder_wants(&sessions->encoder, &own)) {
+		ring->held_op = op;
 		ring->encoding.uid = ring->session->cred.uid;
 		ring->encoding.arena = &ring->ring;
 		ring->encoding.sqe = own;
@@ -142,14 +142,46 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 void submit_encoded(struct encoder_wait *wait, struct encoder_result *result)
 {
 	struct session_ring *ring = container_of(wait, struct session_ring, encoding);
-	struct kvd_sqe sqe = wait->sqe;
-	struct op *op = ring->encoded_op;
 
-	ring->encoded_op = NULL;
 	/* Its operations end with it. */
 	if (ring->session->state == SESSION_CLOSING)
 		return;
-	op->encoded = result;
-	submit_op(op, &sqe);
+	ring->encoded = *result;
+	ring->has_encoded = true;
+	*result = (struct encoder_result){.res = 0};
 	session_ring_warm(ring);
+}
+
+static void submit_with_encoded(struct session_ring *ring)
+{
+	struct encoder_result encoded = ring->encoded;
+	struct kvd_sqe sqe = ring->encoding.sqe;
+	struct op *op = ring->held_op;
+
+	ring->held_op = NULL;
+	ring->has_encoded = false;
+	ring->encoded = (struct encoder_result){.res = 0};
+	op->encoded = &encoded;
+	submit_op(op, &sqe);
+	token_list_deinit(&encoded.list);
+}
+
+bool submit_go_on(struct session_ring *ring)
+{
+	struct op *op = ring->held_op;
+
+	if (!op)
+		return false;
+	if (ring->has_encoded) {
+		submit_with_encoded(ring);
+		return true;
+	}
+	if (!ring->output.op)
+		return false;
+	while (!output_step(&ring->output))
+		if (turns_due(&ring->session->sessions->turns))
+			return true;
+	ring->held_op = NULL;
+	op_flush(op);
+	return true;
 }

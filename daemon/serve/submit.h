@@ -4,6 +4,7 @@
 
 /* From a private copy of an SQE to a request of the scheduler or an answer. Thread: loop. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct encoder_result;
@@ -14,7 +15,11 @@ struct session_ring;
 /* Each SQE gets exactly one final CQE, now or later. */
 void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t now_ns);
 
-/* encoder_done_fn: goes on with the operation, and its ring takes SQEs again. @wait: of a ring */
+/* encoder_done_fn: the operation goes on in a turn of its ring. @wait: of a ring */
 void submit_encoded(struct encoder_wait *wait, struct encoder_result *result);
+
+/* A turn of the ring: goes on with the operation that holds up its others. Return: whether there
+ * was anything to do. */
+bool submit_go_on(struct session_ring *ring);
 
 #endif

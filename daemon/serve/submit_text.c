@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is answered at once: TOKENIZE, DETOKENIZE, PREFIX_LOOKUP. See submit_ops.h. */
+/* What needs no scheduler: TOKENIZE, DETOKENIZE, PREFIX_LOOKUP. See submit_ops.h. */
 #include "daemon/serve/submit_ops.h"
 
 #include <errno.h>
@@ -8,32 +8,29 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
+#include "daemon/serve/encoder.h"
+#include "daemon/serve/input.h"
 #include "daemon/serve/op.h"
+#include "daemon/serve/output.h"
 #include "daemon/serve/session_ring.h"
 #include "daemon/serve/submit_input.h"
 #include "daemon/serve/submit_request.h"
 #include "ipc/base.h"
 
 /* End with @n units of output, or say how many bytes it takes. */
-static kvd_res end_with_output(struct op *op, const void *data, size_t bytes, size_t n,
+static kvd_res end_with_output(struct op *op, struct token_list *list,
+			       const struct tokenizer *text, size_t bytes, size_t n,
 			       uint64_t *ret_detail)
 {
-	void *out = NULL;
+	struct session_ring *ring = op->ring;
+	kvd_res r;
 
 	if (n > INT32_MAX)
 		return -E2BIG;
-	if (bytes > op->out_len) {
-		*ret_detail = bytes;
-		return -ENOBUFS;
-	}
-	if (bytes) {
-		out = ring_daemon_out(&op->ring->ring, op->out_off, bytes);
-		if (!out)
-			return error_origin(-EFAULT);
-		memcpy(out, data, bytes);
-	}
-	op_end(op, (int32_t)n, NULL, op->taken_ns);
-	return 0;
+	r = output_begin(&ring->output, op, list, text, bytes, (int32_t)n, ret_detail);
+	if (!r && !op->ended)
+		ring->held_op = op;
+	return r;
 }
 
 kvd_res submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_detail)
@@ -43,7 +40,7 @@ kvd_res submit_tokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *ret_
 
 	r = submit_read_tokens(op, sqe, &list, ret_detail);
 	if (!r)
-		r = end_with_output(op, list.ids, list.n * sizeof(list.ids[0]), list.n,
+		r = end_with_output(op, &list, NULL, list.n * sizeof(list.ids[0]), list.n,
 				    ret_detail);
 	token_list_deinit(&list);
 	return r;
@@ -85,33 +82,17 @@ kvd_res submit_detokenize(struct op *op, const struct kvd_sqe *sqe, uint64_t *re
 {
 	const struct tokenizer *tokenizer = op->engine->text.tokenizer;
 	struct token_list list = {0};
-	char *text = NULL;
-	size_t len = 0;
+	bool counted = op->encoded;
+	size_t len = counted ? op->encoded->n_bytes : 0;
 	kvd_res r;
 
 	if (!tokenizer)
 		return KVD_E_TOKENIZER;
 	r = submit_read_tokens(op, sqe, &list, ret_detail);
-	if (r)
-		goto out;
-	if (sqe->flags & KVD_SQE_SKIP_SPECIAL) {
-		size_t kept = 0;
-
-		for (size_t i = 0; i < list.n; i++)
-			if (!tokenizer_is_control(tokenizer, list.ids[i]))
-				list.ids[kept++] = list.ids[i];
-		list.n = kept;
-	}
-	len = tokenizer_decode(tokenizer, list.ids, list.n, NULL, 0);
-	text = malloc(len + 1);
-	if (!text) {
-		r = error_origin(-ENOMEM);
-		goto out;
-	}
-	tokenizer_decode(tokenizer, list.ids, list.n, text, len);
-	r = end_with_output(op, text, len, len, ret_detail);
-out:
-	secret_free(text, len);
+	if (!r && !counted)
+		len = input_text_len(&op->engine->text, sqe->flags, &list);
+	if (!r)
+		r = end_with_output(op, &list, tokenizer, len, len, ret_detail);
 	token_list_deinit(&list);
 	return r;
 }

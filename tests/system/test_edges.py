@@ -65,7 +65,7 @@ def test_pool_smaller_than_the_context():
 
 @limit(300)
 def test_long_texts():
-    """Beyond 16 KiB a text becomes tokens on another thread: they are those of its words, and
+    """Beyond 4 KiB a text becomes tokens on another thread: they are those of its words, and
     others are served meanwhile."""
     with Daemon(SMALL) as d:
         of_word = {" " + w: d.tokenize(" " + w) for w in kvdtest.WORDS}
