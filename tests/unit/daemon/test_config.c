@@ -533,7 +533,7 @@ START_TEST(printed_is_read_back)
 	before = printed();
 	ck_assert_ptr_nonnull(strstr(before, "kv_cache_memory = 1573888\n"));
 	ck_assert_ptr_nonnull(strstr(before, "log_rate_interval = 90000000000ns\n"));
-	ck_assert_ptr_nonnull(strstr(before, "affinity = 1,2,3,5\n"));
+	ck_assert_ptr_nonnull(strstr(before, "affinity = 1-3,5\n"));
 	config_deinit(&config);
 	ck_assert_int_eq(config_init(&config), 0);
 	ck_assert_int_eq(load(before), 0);
