@@ -15,7 +15,7 @@
 #include "ipc/proto.h"
 
 #define TIMEOUT_DEFAULT_NS 5000000000ll
-#define SPIN_DEFAULT_NS    50000ll
+#define SPIN_DEFAULT_NS    100000ll
 /* A service that restarts on failure is given up after 20 starts in a minute: doubled
  * twice, this leaves room for several requests that kill it. */
 #define PAUSE_NS 1000000000u

@@ -7,8 +7,11 @@
  * Waiting is first polling, for a time that is learned: it doubles when polling
  * was rewarded and halves when the thread slept anyway, so a client that waits
  * for tokens soon stops polling and one that exchanges short messages never
- * sleeps. Then the doorbell, together with the socket, where a new daemon speaks or
- * the connection ends. The doorbell's pipe hangs up when the daemon dies.
+ * sleeps. Where the full time would have been enough it is polled next time, as by a
+ * daemon that sleeps itself: one wake-up in place of two. Where that is in vain, since
+ * daemon and client share a core, it is tried ever more rarely. Then the doorbell,
+ * together with the socket, where a new daemon speaks or the connection ends. The
+ * doorbell's pipe hangs up when the daemon dies.
  */
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +29,9 @@
 /* Looks between two looks at the clock. */
 #define SPIN_BATCH 16
 /* The learned time never falls below this part of the full one. */
-#define SPIN_FLOOR_SHIFT 4
+#define SPIN_FLOOR_SHIFT 5
+/* Short sleeps in a row that are not taken for a reason to poll, at most. */
+#define SPIN_MAX_DOUBTS 255
 /* Between two looks at the socket of who peeks in vain, however often that is. */
 #define PEEK_LOOK_NS 5000000u
 /* While the daemon is away, and while another thread reads the socket: what would wake
@@ -384,11 +389,15 @@ static bool spin(struct kvc_ring *r, uint64_t deadline_ns)
 			return true;
 
 	start = clock_ns();
+	if (!r->wait_ns)
+		r->wait_ns = start;
 	do {
 		for (i = 0; i < SPIN_BATCH; i++) {
 			if (ring_client_pending(&r->ring)) {
 				r->spin_now =
 					r->spin_now * 2 < full ? r->spin_now * 2 : full;
+				r->spin_doubts = 0;
+				r->spin_doubted = 0;
 				return true;
 			}
 			cpu_relax();
@@ -400,6 +409,20 @@ static bool spin(struct kvc_ring *r, uint64_t deadline_ns)
 	if (r->spin_now < full >> SPIN_FLOOR_SHIFT)
 		r->spin_now = full >> SPIN_FLOOR_SHIFT;
 	return false;
+}
+
+/* A wait with a sleep in it has ended: would polling for the full time have done? */
+static void spin_learn(struct kvc_ring *r)
+{
+	if (!r->wait_ns || clock_ns() - r->wait_ns > (uint64_t)r->client->spin_ns)
+		return;
+	if (r->spin_doubted < r->spin_doubts) {
+		r->spin_doubted++;
+		return;
+	}
+	r->spin_now = r->client->spin_ns;
+	r->spin_doubts = min_u32(2 * r->spin_doubts + 1, SPIN_MAX_DOUBTS);
+	r->spin_doubted = 0;
 }
 
 bool ring_has_ready(const struct kvc_ring *r, unsigned n)
@@ -478,12 +501,17 @@ static int sleep_on(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 /* Wait for @n CQEs, or as many as can come. Return: 0, -ETIME, -ENODATA, ... */
 static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 {
+	bool slept = false;
 	int rc;
 
+	r->wait_ns = 0;
 	for (;;) {
 		rc = next_cqe(r);
 		if (rc != 0 && rc != -EAGAIN)
 			return rc;
+		if (rc == 0 && slept)
+			spin_learn(r);
+		slept = false;
 		/* One that came between these two looks must be taken as well. What a
 		 * restart made come twice is not given out. */
 		if (ring_has_ready(r, n)) {
@@ -504,6 +532,7 @@ static int wait_ready(struct kvc_ring *r, unsigned n, uint64_t deadline_ns)
 		if (!r->has_cqe && !ring_stale(r) && spin(r, deadline_ns))
 			continue;
 		rc = sleep_on(r, n, deadline_ns);
+		slept = true;
 		if (rc == -ETIME && ring_has_ready(r, n))
 			continue;
 		if (rc < 0)

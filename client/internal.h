@@ -210,6 +210,9 @@ struct reopen {
  *	@n_ready of them from @ready_at on, before @cqe
  * @missed: it found ctl_lock taken, and is to be woken when that is free
  * @spin_now: nanoseconds to poll before sleeping; learned
+ * @spin_doubts: how many short sleeps are let pass before the full time is tried again,
+ *	@spin_doubted of them so far
+ * @wait_ns: when the wait at hand began to poll, 0: not yet
  * @looked_ns: when a peek last looked at the socket
  * @epoch, @n_vocab, @fingerprint: of the client and the model when it was opened
  * @epoll_fd: kvc_ring_event_fd(), -1 before: the doorbell, the socket, the client's timer and
@@ -248,6 +251,9 @@ struct kvc_ring {
 	struct arena out;
 	bool missed;
 	int64_t spin_now;
+	uint32_t spin_doubts;
+	uint32_t spin_doubted;
+	uint64_t wait_ns;
 	uint64_t looked_ns;
 	uint32_t ring_id;
 	uint32_t epoch;

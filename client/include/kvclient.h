@@ -112,7 +112,7 @@ KVC_API const char *kvc_errmsg(void);
  * @client_name: label shown by `kvctl clients`; NULL: the program's name
  * @timeout_ns: for connecting and the handshake together, and for every later answer on the
  *	socket; 0: 5 seconds; negative: no limit
- * @spin_ns: how long a waiting thread may poll before it sleeps; 0: up to 50 microseconds, less
+ * @spin_ns: how long a waiting thread may poll before it sleeps; 0: up to 100 microseconds, less
  *	where polling does not pay; negative: sleep at once
  * @reconnect_ns: how long to wait for a daemon that went away; 0: as timeout_ns; negative: not at
  *	all
