@@ -7,8 +7,9 @@
  * wake it through an eventfd of their own. Does no I/O on watched descriptors but accept(), closes
  * none of them, logs nothing.
  *
- * Watches are level triggered and embedded in what they serve. After loop_x_remove(), also inside a
- * callback, the callback is not called and the memory is free. Remove first, close second.
+ * Watches are level triggered, but for LOOP_EDGE, and embedded in what they serve. After
+ * loop_x_remove(), also inside a callback, the callback is not called and the memory is free.
+ * Remove first, close second.
  */
 #ifndef KVD_DAEMON_LOOP_H
 #define KVD_DAEMON_LOOP_H
@@ -37,6 +38,10 @@ enum {
 	LOOP_HUP = 1 << 2,   /* the peer closed its side, or all of it */
 	LOOP_ERROR = 1 << 3, /* error pending, or the descriptor cannot be watched */
 };
+
+/* Beside LOOP_READ, of an eventfd: report each signal, once or several together, and not that it
+ * can be read; so nobody has to read it. What was signalled before it is watched is reported. */
+#define LOOP_EDGE (UINT32_C(1) << 4)
 
 /*
  * Answers of the prepare hook that are not a number of nanoseconds: look for events, do not
@@ -124,9 +129,9 @@ uint64_t loop_now_refresh(struct loop *loop);
  * again, before it answers other than LOOP_POLL_AGAIN. */
 void loop_set_prepare(struct loop *loop, loop_prepare_fn fn, void *userdata);
 
-/* Watches @fd, which has no other watch. @events: LOOP_READ, LOOP_WRITE, LOOP_HUP; 0: disarmed, not
- * even HUP is reported. Return: 0; -ENOMEM; what epoll says (io_uring reports a bad fd as
- * LOOP_ERROR). */
+/* Watches @fd, which has no other watch. @events: LOOP_READ, LOOP_EDGE, LOOP_WRITE, LOOP_HUP; 0:
+ * disarmed, not even HUP is reported. Return: 0; -ENOMEM; what epoll says (io_uring reports a bad
+ * fd as LOOP_ERROR). */
 int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 		loop_io_fn fn);
 int loop_io_modify(struct loop_io *io, uint32_t events);

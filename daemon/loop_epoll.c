@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop over epoll: level triggered, one entry for each armed watch. */
+/*
+ * The loop over epoll: one entry for each armed watch. LOOP_EDGE is EPOLLET: each write to an
+ * eventfd makes its entry ready, also while the counter is above zero.
+ */
 #include "daemon/loop_backend.h"
 
 #include <errno.h>
@@ -66,7 +69,8 @@ static int epoll_agree(struct loop *loop, uint32_t index)
 	struct loop_epoll *epoll = loop->state;
 	struct loop_slot *slot = &loop->slots[index];
 	struct epoll_event event = {
-		.events = loop_events_to_poll(slot->events),
+		.events = loop_events_to_poll(slot->events) |
+			  (slot->events & LOOP_EDGE ? (uint32_t)EPOLLET : 0),
 		.data.u64 = loop_slot_key(loop, index),
 	};
 	int op;

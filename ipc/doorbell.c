@@ -3,9 +3,9 @@
  * O_NONBLOCK belongs to the open file, which both processes share after the descriptor was
  * passed. A client that clears it and fills an eventfd's counter would block the daemon's
  * next write for ever; hence a pipe, whose writing end the daemon keeps to itself. The
- * daemon reads the eventfd with RWF_NOWAIT, which does not depend on the flag. The client's
- * direction stays an eventfd because writing to a pipe without a reader raises SIGPIPE in
- * the client's program.
+ * daemon never reads the eventfd: each write to it is an event for who watches it edge
+ * triggered, and its counter takes some 2^64 of them. The client's direction stays an eventfd
+ * because writing to a pipe without a reader raises SIGPIPE in the client's program.
  */
 #include "ipc/doorbell.h"
 
@@ -48,7 +48,7 @@ void doorbell_signal_submit(int fd)
 	do
 		n = write(fd, &one, sizeof(one));
 	while (n < 0 && errno == EINTR);
-	/* EAGAIN: the counter is full, so the daemon has a signal to see. */
+	/* EAGAIN: this program filled the counter by itself, and wakes nobody any more. */
 }
 
 void doorbell_signal_complete(int write_fd)

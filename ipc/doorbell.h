@@ -17,9 +17,9 @@ void doorbell_signal_submit(int fd);
 /* Daemon. SIGPIPE cannot rise: the daemon keeps both ends. */
 void doorbell_signal_complete(int write_fd);
 
-/* Daemon, client: take pending signals off. */
+/* Take pending signals off. Who reads a submit doorbell shares its flags: RWF_NOWAIT. */
 void doorbell_clear_submit(int fd);
-/* Return: false once the daemon has closed its end, or died. */
+/* Client. Return: false once the daemon has closed its end, or died. */
 bool doorbell_clear_complete(int read_fd);
 
 #endif

@@ -102,7 +102,7 @@ void ring_daemon_get_fds(const struct ring_daemon *r, int ret_fds[KVD_RING_N_FDS
 /* After they were sent: close the two memory files. */
 void ring_daemon_close_files(struct ring_daemon *r);
 
-/* Polled for readability. */
+/* Watched for signals. */
 static inline int ring_daemon_doorbell(const struct ring_daemon *r)
 {
 	return r->fd_submit;
@@ -134,7 +134,8 @@ void ring_daemon_notify(struct ring_daemon *r);
  * armed, as there is work: a take or a post gets on, or the client has acted since; RING_FAULT. */
 enum ring_status ring_daemon_arm(struct ring_daemon *r);
 
-/* The doorbell was signalled, armed or not: empty it, and watch the ring again. */
+/* The doorbell was signalled, armed or not: watch the ring again. Does not empty it, as a watch for
+ * signals needs no read; one for readability does by doorbell_clear_submit(). */
 void ring_daemon_disarm(struct ring_daemon *r);
 
 /* @off, @len: unchecked. The bytes may change at any moment: copy, then validate the copy. Return:

@@ -6,7 +6,7 @@
  *
  * The daemon's loop, for each ring that was signalled or is still warm:
  *
- *     ring_daemon_disarm()               when its doorbell is readable
+ *     ring_daemon_disarm()               when its doorbell was signalled
  *     ring_daemon_take() until not OK    bounded per tick, so all get a turn
  *     ring_daemon_post() what is ready   until FULL
  *     ring_daemon_notify()               once per tick, after the posts
@@ -356,7 +356,6 @@ enum ring_status ring_daemon_arm(struct ring_daemon *r)
 
 void ring_daemon_disarm(struct ring_daemon *r)
 {
-	doorbell_clear_submit(r->fd_submit);
 	set_flags(r, r->flags & ~KVD_DAEMON_NEED_WAKEUP);
 }
 

@@ -84,7 +84,7 @@ int session_ring_watch(struct session_ring *ring)
 
 	ring->spin_ns = session_ring_max_spin_ns(ring);
 	return loop_io_add(sessions->loop, &ring->doorbell,
-			   ring_daemon_doorbell(&ring->ring), LOOP_READ,
+			   ring_daemon_doorbell(&ring->ring), LOOP_READ | LOOP_EDGE,
 			   session_ring_doorbell);
 }
 

@@ -3,6 +3,8 @@
 #include "daemon/loop.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -74,6 +76,107 @@ START_TEST(level_triggered)
 	loop_io_remove(&c.io);
 	ck_assert_ptr_null(c.io.loop);
 	loop_io_remove(&c.io);
+	close(fd);
+	loop_free(loop);
+}
+END_TEST
+
+static void kick_again(struct loop_io *io, uint32_t events)
+{
+	struct counter *c = container_of(io, struct counter, io);
+
+	c->events |= events;
+	if (++c->n < c->limit)
+		kick(io->fd);
+}
+
+/* Each signal is reported, though nobody ever reads the eventfd; and once. */
+START_TEST(edge_triggered)
+{
+	struct counter c = {.limit = 1000};
+	struct loop_timer stop = {0};
+	int fd = eventfd_make();
+
+	if (!loop_make(_i))
+		return;
+	kick(fd); /* before it is watched */
+	ck_assert_int_eq(loop_io_add(loop, &c.io, fd, LOOP_READ | LOOP_EDGE, kick_again),
+			 0);
+	while (c.n < c.limit) {
+		loop_timer_start(loop, &stop, loop_now_refresh(loop) + MS, 0, stop_run);
+		ck_assert_int_eq(run(), 7);
+	}
+	loop_timer_start(loop, &stop, loop_now_refresh(loop) + 5 * MS, 0, stop_run);
+	ck_assert_int_eq(run(), 7);
+	ck_assert_uint_eq(c.n, 1000);
+	ck_assert_uint_eq(c.events, LOOP_READ);
+
+	/* One in each wait, from outside. */
+	for (unsigned int i = 1; i <= 50; i++) {
+		kick(fd);
+		loop_timer_start(loop, &stop, loop_now_refresh(loop) + MS / 10, 0,
+				 stop_run);
+		while (c.n < 1000 + i)
+			ck_assert_int_eq(run(), 7);
+		ck_assert_uint_eq(c.n, 1000 + i);
+	}
+	loop_io_remove(&c.io);
+	kick(fd);
+	loop_timer_start(loop, &stop, loop_now_refresh(loop) + MS, 0, stop_run);
+	ck_assert_int_eq(run(), 7);
+	ck_assert_uint_eq(c.n, 1050);
+	close(fd);
+	loop_free(loop);
+}
+END_TEST
+
+struct feed {
+	struct loop_io io;
+	uint32_t value; /* by __atomic */
+	uint32_t last;
+};
+
+static void *feed_run(void *arg)
+{
+	struct feed *f = arg;
+
+	for (uint32_t i = 1; i <= f->last; i++) {
+		__atomic_store_n(&f->value, i, __ATOMIC_RELEASE);
+		kick(f->io.fd);
+		/* Into the wait, and into a burst. */
+		if (i % 64 < 8)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void feed_look(struct loop_io *io, uint32_t events)
+{
+	struct feed *f = container_of(io, struct feed, io);
+
+	if (__atomic_load_n(&f->value, __ATOMIC_ACQUIRE) == f->last)
+		loop_exit(loop, 1);
+}
+
+/* A thread signals while the loop sleeps, wakes and dispatches: the last one is seen. */
+START_TEST(edge_from_another_thread)
+{
+	struct feed f = {.last = 1};
+	int fd = eventfd_make();
+	pthread_t thread;
+
+	if (!loop_make(_i))
+		return;
+	ck_assert_int_eq(loop_io_add(loop, &f.io, fd, LOOP_READ | LOOP_EDGE, feed_look),
+			 0);
+	for (int round = 0; round < 200; round++) {
+		f.value = 0;
+		f.last = 1 + (uint32_t)round * 7 % 100;
+		ck_assert_int_eq(pthread_create(&thread, NULL, feed_run, &f), 0);
+		ck_assert_int_eq(run(), 1);
+		pthread_join(thread, NULL);
+	}
+	loop_io_remove(&f.io);
 	close(fd);
 	loop_free(loop);
 }
@@ -546,6 +649,8 @@ int main(void)
 	probe_uring();
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, level_triggered, 0, 2);
+	tcase_add_loop_test(tcase, edge_triggered, 0, 2);
+	tcase_add_loop_test(tcase, edge_from_another_thread, 0, 2);
 	tcase_add_loop_test(tcase, ready_again_inside_callback, 0, 2);
 	tcase_add_loop_test(tcase, remove_from_another_callback, 0, 2);
 	tcase_add_loop_test(tcase, watch_is_reused_at_once, 0, 2);

@@ -16,6 +16,7 @@
 
 #include "ipc/barrier.h"
 #include "ipc/base.h"
+#include "ipc/doorbell.h"
 #include "ipc/fdpass.h"
 #include "ipc/proto.h"
 #include "ipc/ring.h"
@@ -638,6 +639,7 @@ static void poll_all(const struct fake_daemon *d, int listener, int timeout_ms)
 		return;
 	for (k = 0; k < n_rings; k++) {
 		if (p[base + k].revents) {
+			doorbell_clear_submit(p[base + k].fd);
 			ring_daemon_disarm(&rings[k]->ring);
 			rings[k]->armed = false;
 		}
