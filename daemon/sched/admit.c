@@ -79,23 +79,11 @@ static void admission_open(const struct sched *sched, struct admission *a)
 static bool room_for(struct sched *sched, const struct admission *a, struct request *r,
 		     uint64_t *ret_need)
 {
-	uint32_t bt = sched->config.block_tokens;
-	uint32_t n = 0, parent = BLOCK_NONE, n_idle_hits = 0;
-	uint64_t need;
+	uint32_t n_idle, n = claims_cached(sched, r, &n_idle);
+	uint64_t need = sched_blocks_for(sched, r->n_tokens) - n;
 
-	while (!r->uncached && (n + 1) * (uint64_t)bt <= request_adoptable(r)) {
-		const struct block *b;
-
-		parent = prefix_find(sched->index, &r->chain, r->tokens, n, parent);
-		if (parent == BLOCK_NONE)
-			break;
-		b = block_pool_get(sched->pool, parent);
-		n_idle_hits += !b->refs && !b->pins;
-		n++;
-	}
-	need = sched_blocks_for(sched, r->n_tokens) - n;
 	*ret_need = need;
-	return need + n_idle_hits + a->reserved + a->growth <=
+	return need + n_idle + a->reserved + a->growth <=
 	       block_pool_n_available(sched->pool);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Who computes which block in the plan being built, so that no two do; admit.c: who waits. */
+/* Which blocks are cached, and who computes which in the plan being built, so that no two do;
+ * admit.c: who waits. */
 #include "daemon/sched/state.h"
 
 #include <assert.h>
@@ -64,6 +65,25 @@ static bool chain_unbroken(const struct sched *sched, const struct request *r)
 {
 	return !r->uncached &&
 	       r->table.n_published == r->n_computed / sched->config.block_tokens;
+}
+
+uint32_t claims_cached(struct sched *sched, struct request *r, uint32_t *ret_n_idle)
+{
+	uint32_t bt = sched->config.block_tokens;
+	uint32_t n = 0, parent = BLOCK_NONE;
+
+	*ret_n_idle = 0;
+	while (!r->uncached && (n + 1) * (uint64_t)bt <= request_adoptable(r)) {
+		const struct block *b;
+
+		parent = prefix_find(sched->index, &r->chain, r->tokens, n, parent);
+		if (parent == BLOCK_NONE)
+			break;
+		b = block_pool_get(sched->pool, parent);
+		*ret_n_idle += !b->refs && !b->pins;
+		n++;
+	}
+	return n;
 }
 
 struct request *claims_by(struct sched *sched, uint64_t step, struct request *r)

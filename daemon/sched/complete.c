@@ -157,6 +157,7 @@ void sched_complete(struct sched *sched, const struct plan *plan,
 	assert(result->n_outputs == plan->n_outputs);
 	sched->counters.steps++;
 	sched->counters.computed_rows += plan->n_rows;
+	cost_learn(&sched->cost, &sched->planned, result->elapsed_ns);
 	for (uint32_t i = 0; i < plan->n_entries; i++)
 		complete_entry(sched, plan, result, i, &output);
 	assert(output == plan->n_outputs);

@@ -537,6 +537,7 @@ static void share_credit(struct sched *sched, uint32_t budget)
 		if (user->deficit > sched->config.max_num_batched_tokens)
 			user->deficit = sched->config.max_num_batched_tokens;
 		user->allowance = user->deficit > 0 ? (uint32_t)user->deficit : 0;
+		user->rows_left = share_rows(sched, sched->candidates[i].request, budget);
 	}
 }
 
@@ -565,8 +566,11 @@ void policy_share(struct sched *sched, uint32_t budget)
 				share = want;
 			if (share > left)
 				share = left;
+			if (share > user->rows_left)
+				share = user->rows_left;
 			c->quota += share;
 			left -= share;
+			user->rows_left -= share;
 			granted |= share > 0;
 		}
 	}

@@ -85,6 +85,7 @@ int sched_new(const struct sched_config *config, struct cache *cache,
 	s->config = *config;
 	s->pool = &cache->pool;
 	s->index = &cache->index;
+	cost_init(&s->cost);
 	if (sched_set_caps(s) < 0) {
 		free(s);
 		return -EINVAL;

@@ -8,11 +8,13 @@
  *   step.c      builds a plan                 admit.c     who gets into it
  *   complete.c  applies a result              claims.c    who computes which block in it
  *   deadline.c  who must end when             fork.c      blocks of a branch
+ *   share.c     the time of a step by user    cost.c      what a step costs
  *   check.c     the equations, counted again
  */
 #ifndef KVD_SCHED_STATE_H
 #define KVD_SCHED_STATE_H
 
+#include "daemon/sched/cost.h"
 #include "daemon/sched/sched.h"
 
 #include <stdbool.h>
@@ -30,9 +32,15 @@ struct request_list {
  * struct sched_user - one uid with live requests
  * @deficit: rows it may have before others have caught up; < 0: had more than its turn
  * @allowance: rows of the plan being built that are its by right
+ * @rows_left: of its prompts, that its time in the plan being built has room for
  * @turns: by priority: the highest turn that was let in from the queue
  * @cursor, @cursor_waiting: next of @prefill and @waiting to look at while a plan is built
  * @rank: candidates it has in the plan being built
+ * @credit: time of the plan being built that is left to it; < 0: owed by former plans
+ * @reserve: of the credit, for prompts
+ * @want, @want_rows: what it could use of the plan; undefined unless @shares_step is its step
+ * @next_sharer: of those that share it
+ * @turn_last: arrival of the one that decoded last; @turn_from: before this plan
  * @prev_work, @next_work: work ring, while one of its two lists is not empty; else NULL
  */
 struct sched_user {
@@ -44,12 +52,21 @@ struct sched_user {
 	struct sched_quota quota;
 	int64_t deficit;
 	uint32_t allowance;
+	uint32_t rows_left;
 	uint64_t turns[2 * SCHED_MAX_PRIORITY + 1];
 	struct request_list waiting;
 	struct request_list prefill;
 	struct request *cursor;
 	struct request *cursor_waiting;
 	uint32_t rank;
+	double credit;
+	double reserve;
+	double want;
+	uint32_t want_rows;
+	uint64_t shares_step;
+	struct sched_user *next_sharer;
+	uint64_t turn_last;
+	uint64_t turn_from;
 	struct sched_user *prev_work;
 	struct sched_user *next_work;
 	struct sched_user *next_hash;
@@ -99,6 +116,9 @@ struct sched_candidate {
  * @stalled, @stalled_before: a request found no block in the plan built last, in the one before
  * @capped: a request found its user at max_blocks in the plan built last
  * @starved: a user without running requests was kept out for want of places or blocks
+ * @cost: what steps cost; @planned: what is in the plan being built, or in flight
+ * @sharers: users that could use the plan being built
+ * @shared: it is too short for all that they want; @throttled: one had no credit left
  * @spare: blocks that no running request is likely to need, in the plan being built
  * @tails: [max_num_seqs] tail buffers, the n_free_tails free ones first
  * @heap: [n_slots] n_heap requests with a deadline, the earliest first
@@ -120,6 +140,12 @@ struct sched {
 	bool starved;
 	uint64_t spare;
 	uint32_t n_users;
+
+	struct cost cost;
+	struct cost_count planned;
+	struct sched_user *sharers;
+	bool shared;
+	bool throttled;
 
 	struct request **heap;
 	uint32_t n_heap;
@@ -224,6 +250,19 @@ void policy_share(struct sched *sched, uint32_t budget);
 
 void policy_served(struct sched *sched, struct request *request, uint32_t n_rows);
 
+/* share.c. Divides the time of the plan to be built; @forgive: nobody owes anything. */
+void share_open(struct sched *sched, bool forgive);
+
+/* Whether one more request of @user may decode; if not, sched->throttled. */
+bool share_decodes(struct sched *sched, const struct sched_user *user);
+
+/* How many rows of prompts the user of @request may have, up to @max, of which one costs what the
+ * next rows of @request do. */
+uint32_t share_rows(struct sched *sched, const struct request *request, uint32_t max);
+
+/* @request has @n rows from @pos on in the plan. */
+void share_charge(struct sched *sched, struct request *request, uint32_t pos, uint32_t n);
+
 /* admit.c. Fills sched->candidates and sched->deferred, for plan @step with @budget rows left. */
 void admit_gather(struct sched *sched, uint64_t step, uint32_t budget);
 
@@ -250,7 +289,11 @@ void fork_copied(struct sched *sched, struct request *request);
 /* The copy is made, or will not be: drops the ref of the source. */
 void fork_release(struct sched *sched, struct request *request);
 
-/* claims.c. Another request that claimed the next block of @request in plan @step, or NULL. */
+/* claims.c. Leading blocks of a waiting request that are cached, @ret_n_idle of them idle. */
+uint32_t claims_cached(struct sched *sched, struct request *request,
+		       uint32_t *ret_n_idle);
+
+/* Another request that claimed the next block of @request in plan @step, or NULL. */
 struct request *claims_by(struct sched *sched, uint64_t step, struct request *request);
 
 /* @request computes all full blocks that begin in [from, to); replaces equal claims. */

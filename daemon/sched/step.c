@@ -3,13 +3,14 @@
  * Building a plan.
  *
  * What a plan holds, in this order:
- *   1. one row for each request that decodes, oldest first;
- *   2. prefill chunks from what is left of the budget. uids take turns, by deficit round
- *      robin over rows: each has the same credit a step, all of its rows cost credit, and
- *      what one does not use goes to the others. Inside a uid the first by priority and turn
- *      gets half of what is left to it, the next one half of the rest, and so on. So a long
- *      prompt delays short ones by a constant factor and not by its length, for every client.
- *      Waiting requests are admitted here.
+ *   1. one row for each request that decodes, oldest first; where several users run, as many
+ *      as the time of the step that is theirs has room for, in turns (share.c);
+ *   2. prefill chunks, within that time as well, from what is left of the budget. uids take
+ *      turns, by deficit round robin over rows: each has the same credit a step, all of its
+ *      rows cost credit, and what one does not use goes to the others. Inside a uid the first
+ *      by priority and turn gets half of what is left to it, the next one half of the rest,
+ *      and so on. So a long prompt delays short ones by a constant factor and not by its
+ *      length, for every client. Waiting requests are admitted here.
  *
  *      Among requests of one uid and priority its clients take turns, one request each, so
  *      that who has queued a thousand does not keep the others of the uid waiting for them.
@@ -148,6 +149,7 @@ static void add_entry(struct sched *sched, struct plan *plan, struct request *r,
 	plan->n_block_ids += e.n_blocks;
 	r->planned = plan->step;
 	policy_served(sched, r, e.n_rows);
+	share_charge(sched, r, e.pos0, e.n_rows);
 }
 
 static void plan_decode(struct sched *sched, struct plan *plan, struct request *r)
@@ -159,13 +161,21 @@ static void plan_decode(struct sched *sched, struct plan *plan, struct request *
 	add_entry(sched, plan, r, r->n_computed + 1);
 }
 
+/* Whether the turn of @r is in this round: those of its user that came after the one that decoded
+ * last are in the first, the others in the second. */
+static bool in_round(const struct sched *sched, const struct request *r, uint32_t round)
+{
+	return !sched->shared || (r->arrival <= r->user->turn_from) == round;
+}
+
 static void plan_decodes(struct sched *sched, struct plan *plan)
 {
-	/* preemption takes only younger requests away, which stand behind r */
-	for (struct request *r = sched->run_head; r; r = r->next_run) {
-		if (r->state == REQUEST_DECODE && !r->paused)
-			plan_decode(sched, plan, r);
-	}
+	for (uint32_t round = 0; round <= sched->shared; round++)
+		/* preemption takes others away, and never r */
+		for (struct request *r = sched->run_head; r; r = r->next_run)
+			if (r->state == REQUEST_DECODE && !r->paused &&
+			    in_round(sched, r, round) && share_decodes(sched, r->user))
+				plan_decode(sched, plan, r);
 }
 
 /* Cuts rows n_computed .. end - 1 where the step has no room for more distributions. */
@@ -282,9 +292,11 @@ static void plan_prefills(struct sched *sched, struct plan *plan)
 	for (uint32_t i = 0; i < sched->n_candidates; i++) {
 		struct sched_candidate *c = &sched->candidates[i];
 
+		uint32_t quota = share_rows(sched, c->request, c->quota);
+
 		/* one before it may have taken its blocks */
-		if (c->quota && c->request->state == REQUEST_PREFILL)
-			plan_chunk(sched, plan, c->request, c->quota);
+		if (quota && c->request->state == REQUEST_PREFILL)
+			plan_chunk(sched, plan, c->request, quota);
 	}
 	/* what waited for a request that got nothing after all goes on itself */
 	for (uint32_t i = 0; i < sched->n_deferred; i++) {
@@ -295,7 +307,8 @@ static void plan_prefills(struct sched *sched, struct plan *plan)
 		if (!left || r->state != REQUEST_PREFILL)
 			continue;
 		other = claims_by(sched, plan->step, r);
-		if (!other || other->planned != plan->step)
+		left = share_rows(sched, r, left);
+		if (left && (!other || other->planned != plan->step))
 			plan_chunk(sched, plan, r, left);
 	}
 }
@@ -343,14 +356,21 @@ uint32_t sched_plan(struct sched *sched, uint64_t now_ns, struct plan *plan)
 	plan_reset(plan);
 	sched_expire(sched, now_ns);
 	policy_relieve(sched);
+	sched->throttled = false;
 	do {
 		plan->step = ++sched->step;
 		sched->stalled = false;
 		sched->capped = false;
+		share_open(sched, sched->throttled);
+		sched->throttled = false;
 		plan_decodes(sched, plan);
 		plan_prefills(sched, plan);
-		if (plan->n_rows || !(sched->stalled || sched->capped))
+		if (plan->n_rows ||
+		    !(sched->stalled || sched->capped || sched->throttled))
 			break;
+		/* nobody had credit left: debts are forgiven, and all try again */
+		if (sched->throttled)
+			continue;
 		plan_oldest(sched, plan);
 	} while (!plan->n_rows && sched->n_live);
 	if (sched->first)

@@ -106,6 +106,8 @@ void sim_init(struct sim *sim, const struct sim_kind *kind, uint64_t seed)
 		sim->config.max_num_seqs + rnd(sim, rnd(sim, 2) ? 8 : 100);
 	sim->failing = !rnd(sim, 10);
 	sim->now = 1000;
+	sim->elapsed_ns[0] = mix(seed) % 3 * 1000;
+	sim->elapsed_ns[1] = mix(seed + 1) % 3 * 300;
 	for (uint32_t i = 0; i < N_DOMAINS; i++) {
 		struct sched_quota *q = &sim->quota[i];
 
@@ -483,6 +485,7 @@ void sim_run(struct sim *sim, const uint32_t *domains)
 	plan_result_reset(&sim->result);
 	sim->result.step = plan->step;
 	sim->result.n_outputs = plan->n_outputs;
+	sim->result.elapsed_ns = sim->elapsed_ns[0] + sim->elapsed_ns[1] * plan->n_rows;
 	if (sim->failing && !rnd(sim, 20)) {
 		sim->result.status = -EIO;
 		return;

@@ -78,6 +78,7 @@ struct sim {
 	struct sched_quota quota[N_DOMAINS];
 	bool quota_lowered;
 	uint64_t now;
+	uint64_t elapsed_ns[2]; /* of a step, and of each row in it */
 	struct cache cache;
 	struct sched *sched;
 	struct plan plan;
