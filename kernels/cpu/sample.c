@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See sample.h. Ordering a whole vocabulary for each token would cost more than a layer,
- * so candidates stand in a heap and only as many are taken as the parameters keep.
+ * See sample.h. A draw costs time in proportion to the vocabulary, whatever its parameters keep:
+ * one pass counts and sums the candidates in bins of falling probability, which shows the bins
+ * that matter; those are sorted by radix.
  */
 #include "kernels/cpu/sample.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "kernels/cpu/device.h"
 
@@ -74,16 +77,115 @@ static int32_t draw_all(const float *logits, uint32_t n, float max, float temper
 	return last; /* rounding left u * sum at the very end */
 }
 
-/* Move the likeliest of the first @left to place left - 1. Return: its weight. */
-static double take_likeliest(uint32_t *heap, const float *logits, float max,
-			     float temperature, uint32_t left)
-{
-	uint32_t id = heap[0];
+/* Bins of an eighth of a nat; the last one has all that is less likely. */
+#define N_BINS       512
+#define BINS_PER_NAT 8
 
-	heap[0] = heap[left - 1];
-	heap[left - 1] = id;
-	sift_down(logits, heap, left - 1, 0);
-	return weight(logits[id], max, temperature);
+static uint32_t bin_of(float logit, float max, float temperature)
+{
+	double nats = ((double)max - (double)logit) / (double)temperature;
+
+	if (!(nats > 0))
+		return 0;
+	return nats < N_BINS / BINS_PER_NAT ? (uint32_t)(nats * BINS_PER_NAT)
+					    : N_BINS - 1;
+}
+
+/* Of equal logits an equal one; of a lower one a higher one. -0 is 0. */
+static uint32_t falling_key(float logit)
+{
+	uint32_t bits;
+
+	logit += 0.0f;
+	memcpy(&bits, &logit, sizeof(bits));
+	return bits >> 31 ? bits : ~bits & 0x7fffffff;
+}
+
+#define RADIX_BITS 11
+#define RADIX      (1u << RADIX_BITS)
+
+/* By falling logit; equal ones stay as they are. Return: @ids or @other, where they are then. */
+static uint32_t *sort_falling(const float *logits, uint32_t *ids, uint32_t *other,
+			      uint32_t n)
+{
+	if (n <= 64) {
+		for (uint32_t i = 1; i < n; i++) {
+			uint32_t id = ids[i], at = i;
+			uint32_t key = falling_key(logits[id]);
+
+			for (; at && falling_key(logits[ids[at - 1]]) > key; at--)
+				ids[at] = ids[at - 1];
+			ids[at] = id;
+		}
+		return ids;
+	}
+	for (uint32_t shift = 0; shift < 32; shift += RADIX_BITS) {
+		uint32_t begin[RADIX] = {0}, sum = 0, *swap = other;
+
+		for (uint32_t i = 0; i < n; i++)
+			begin[falling_key(logits[ids[i]]) >> shift & (RADIX - 1)]++;
+		for (uint32_t i = 0; i < RADIX; i++) {
+			uint32_t count = begin[i];
+
+			begin[i] = sum;
+			sum += count;
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t key = falling_key(logits[ids[i]]);
+
+			other[begin[key >> shift & (RADIX - 1)]++] = ids[i];
+		}
+		other = ids;
+		ids = swap;
+	}
+	return ids;
+}
+
+/**
+ * struct candidates - what min_p leaves, by probability
+ * @count, @sum: of each bin, the likeliest first; the sum of weights
+ * @n, @total: of all bins; the total in order of ids
+ */
+struct candidates {
+	uint32_t count[N_BINS];
+	double sum[N_BINS];
+	uint32_t n;
+	double total;
+};
+
+/* Writes their ids to @ids as well. */
+static void candidates_find(struct candidates *c, const float *logits, uint32_t n,
+			    float max, const struct kv_sample_params *params,
+			    uint32_t *ids)
+{
+	memset(c, 0, sizeof(*c));
+	for (uint32_t i = 0; i < n; i++) {
+		double w = weight(logits[i], max, params->temperature);
+		uint32_t bin;
+
+		if (w < (double)params->min_p)
+			continue;
+		bin = bin_of(logits[i], max, params->temperature);
+		c->count[bin]++;
+		c->sum[bin] += w;
+		c->total += w;
+		ids[c->n++] = i;
+	}
+}
+
+/* How many bins have the @limit likeliest, or those that come to @share, whichever are fewer. */
+static uint32_t bins_needed(const struct candidates *c, uint32_t limit, double share)
+{
+	uint32_t n = 0, bin = 0;
+	double sum = 0;
+
+	/* sums are rounded in other orders than this: some more is enough */
+	share *= 1 + 1e-9;
+	while (bin < N_BINS && n < limit && (!n || sum < share)) {
+		n += c->count[bin];
+		sum += c->sum[bin++];
+	}
+	return bin;
 }
 
 /*
@@ -93,47 +195,44 @@ static double take_likeliest(uint32_t *heap, const float *logits, float max,
  */
 int32_t sample_draw(const float *logits, uint32_t n, float max,
 		    const struct kv_sample_params *params, uint64_t position,
-		    uint32_t *heap)
+		    uint32_t *scratch)
 {
 	float temperature = params->temperature;
 	double u = sample_uniform(params->seed, position);
-	double total = 0.0, kept = 0.0, at = 0.0;
-	uint32_t n_left = 0, n_taken = 0, n_kept = 0, limit;
+	double total, share, kept = 0.0, at = 0.0;
+	uint32_t n_near = 0, n_kept = 0, limit, n_bins, *ids = scratch;
+	struct candidates c;
+	bool cut;
 
 	if (!params->top_k && params->top_p >= 1.0f && params->min_p <= 0.0f)
 		return draw_all(logits, n, max, temperature, u);
 
-	for (uint32_t i = 0; i < n; i++) {
-		double w = weight(logits[i], max, temperature);
-
-		if (w < (double)params->min_p)
-			continue;
-		heap[n_left++] = i;
-		total += w;
+	candidates_find(&c, logits, n, max, params, ids);
+	cut = params->top_k && params->top_k < c.n;
+	limit = cut ? params->top_k : c.n;
+	total = c.total;
+	n_bins = bins_needed(&c, limit, cut ? INFINITY : (double)params->top_p * total);
+	for (uint32_t i = 0; i < c.n; i++)
+		if (bin_of(logits[ids[i]], max, temperature) < n_bins)
+			ids[n_near++] = ids[i];
+	ids = sort_falling(logits, ids, scratch + n, n_near);
+	if (limit > n_near)
+		limit = n_near;
+	/* top_p is a share of what top_k leaves, so that is summed up first */
+	if (cut) {
+		total = 0.0;
+		for (uint32_t i = 0; i < limit; i++)
+			total += weight(logits[ids[i]], max, temperature);
 	}
-	for (uint32_t i = n_left / 2; i-- > 0;)
-		sift_down(logits, heap, n_left, i);
-	limit = params->top_k && params->top_k < n_left ? params->top_k : n_left;
-	/* top_p is a share of what top_k leaves, so that is summed up first. */
-	if (limit < n_left)
-		for (total = 0.0; n_taken < limit; n_taken++)
-			total += take_likeliest(heap, logits, max, temperature,
-						n_left - n_taken);
-	/* The likeliest stand at the end of the heap's array, the first of them last. */
-	while (n_kept < limit && (!n_kept || kept < (double)params->top_p * total)) {
-		if (n_kept == n_taken) {
-			take_likeliest(heap, logits, max, temperature, n_left - n_taken);
-			n_taken++;
-		}
-		n_kept++;
-		kept += weight(logits[heap[n_left - n_kept]], max, temperature);
-	}
-	for (uint32_t i = 1; i < n_kept; i++) {
-		at += weight(logits[heap[n_left - i]], max, temperature);
+	share = (double)params->top_p * total;
+	while (n_kept < limit && (!n_kept || kept < share))
+		kept += weight(logits[ids[n_kept++]], max, temperature);
+	for (uint32_t i = 0; i + 1 < n_kept; i++) {
+		at += weight(logits[ids[i]], max, temperature);
 		if (at > u * kept)
-			return (int32_t)heap[n_left - i];
+			return (int32_t)ids[i];
 	}
-	return (int32_t)heap[n_left - n_kept];
+	return n_kept ? (int32_t)ids[n_kept - 1] : 0;
 }
 
 void sample_top(const float *logits, uint32_t n, uint32_t *heap, uint32_t n_top,
@@ -160,9 +259,10 @@ struct output_job {
 	const struct kv_sample *rows;
 	struct kv_token *tokens;
 	const struct kv_top *tops;
+	size_t scratch; /* words for each thread */
 };
 
-static int output_run(struct output_job *job, threads_fn *fn, bool heaps)
+static int output_run(struct output_job *job, threads_fn *fn)
 {
 	struct threads *threads = job->st->dev->threads;
 	size_t n_heaps = threads_count(threads);
@@ -171,20 +271,21 @@ static int output_run(struct output_job *job, threads_fn *fn, bool heaps)
 		return -EINVAL;
 	if (job->n_units < n_heaps)
 		n_heaps = job->n_units;
-	if (heaps &&
-	    scratch_reserve(&job->st->heaps, n_heaps * job->n * sizeof(uint32_t)) < 0)
+	if (job->scratch &&
+	    scratch_reserve(&job->st->heaps, n_heaps * job->scratch * sizeof(uint32_t)) <
+		    0)
 		return -ENOMEM;
 	threads_run(threads, fn, job, job->n_units);
 	return 0;
 }
 
-/* There are as many heaps as threads, or as units, whichever are fewer. */
-static uint32_t *heap_of(const struct output_job *job, uint32_t unit, uint32_t thread)
+/* There are as many pieces as threads, or as units, whichever are fewer. */
+static uint32_t *scratch_of(const struct output_job *job, uint32_t unit, uint32_t thread)
 {
 	uint32_t n_threads = threads_count(job->st->dev->threads);
 
 	return (uint32_t *)job->st->heaps.mem +
-	       (size_t)(job->n_units < n_threads ? unit : thread) * job->n;
+	       (size_t)(job->n_units < n_threads ? unit : thread) * job->scratch;
 }
 
 static void sample_unit(void *arg, uint32_t unit, uint32_t thread)
@@ -205,7 +306,7 @@ static void sample_unit(void *arg, uint32_t unit, uint32_t thread)
 		token = (int32_t)stat.argmax;
 	if (row->target < 0 && row->params.temperature > 0.0f)
 		token = sample_draw(x, job->n, stat.max, &row->params, row->position,
-				    heap_of(job, unit, thread));
+				    scratch_of(job, unit, thread));
 	logprob = x[token] - stat.lse;
 	if (isfinite(logprob))
 		job->tokens[unit] = (struct kv_token){token, logprob};
@@ -223,14 +324,14 @@ int cpu_sample(struct kv_stream *st, const void *logits, size_t ld, uint32_t n,
 		.rows = rows,
 		.tokens = tokens,
 	};
-	bool heaps = false;
 
 	for (uint32_t i = 0; i < m; i++) {
 		if (rows[i].target >= 0 && (uint32_t)rows[i].target >= n)
 			return -EINVAL;
-		heaps |= rows[i].target < 0 && rows[i].params.temperature > 0.0f;
+		if (rows[i].target < 0 && rows[i].params.temperature > 0.0f)
+			job.scratch = 2 * (size_t)n;
 	}
-	return output_run(&job, sample_unit, heaps);
+	return output_run(&job, sample_unit);
 }
 
 static void top_unit(void *arg, uint32_t unit, uint32_t thread)
@@ -242,7 +343,7 @@ static void top_unit(void *arg, uint32_t unit, uint32_t thread)
 
 	job->st->dev->ops.logits(x, job->n, &stat);
 	if (top->ids)
-		sample_top(x, job->n, heap_of(job, unit, thread), top->n, top->ids);
+		sample_top(x, job->n, scratch_of(job, unit, thread), top->n, top->ids);
 	for (uint32_t i = 0; i < top->n; i++)
 		top->logprobs[i] = x[top->ids ? top->ids[i] : i] - stat.lse;
 }
@@ -257,11 +358,12 @@ int cpu_top(struct kv_stream *st, const void *logits, size_t ld, uint32_t n,
 		.n = n,
 		.n_units = n_rows,
 		.tops = rows,
+		.scratch = n,
 	};
 
 	for (uint32_t i = 0; i < n_rows; i++)
 		if (rows[i].row >= KV_MAX_OP_ROWS ||
 		    (rows[i].ids ? rows[i].n > n : rows[i].n != n))
 			return -EINVAL;
-	return output_run(&job, top_unit, true);
+	return output_run(&job, top_unit);
 }

@@ -13,10 +13,10 @@
 
 #include "kernels/batch.h"
 
-/* logits [n], max the largest of them, params->temperature > 0, heap [n] scratch. */
+/* logits [n], max the largest of them, params->temperature > 0, scratch [2 * n]. */
 int32_t sample_draw(const float *logits, uint32_t n, float max,
 		    const struct kv_sample_params *params, uint64_t position,
-		    uint32_t *heap);
+		    uint32_t *scratch);
 
 /* Likeliest first; heap [n], ret_ids [n_top], n_top <= n. */
 void sample_top(const float *logits, uint32_t n, uint32_t *heap, uint32_t n_top,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The sampler against another way to the same draw: here the candidates are sorted whole
- * and every weight is kept, there a heap is taken from as far as needed.
+ * and every weight is kept, there bins show which of them need an order.
  */
 #include <check.h>
 #include <math.h>
@@ -12,9 +12,9 @@
 #include "kernels/cpu/sample.h"
 #include "tests/unit/suite.h"
 
-#define N 512
+#define N 5000
 
-static uint32_t heap[N];
+static uint32_t heap[2 * N];
 static float logits[N];
 static const float *sorted_by;
 
@@ -99,6 +99,81 @@ START_TEST(uniform_is_the_published_function)
 	ck_assert(sample_uniform(1, 0) == 0x1.7906ac21d0e58p-2);
 	ck_assert(sample_uniform(0, 1) == 0x1.169fb51912560p-5);
 	ck_assert(sample_uniform(UINT64_MAX, 123456789) == 0x1.e2032af94832fp-1);
+}
+END_TEST
+
+/* Logits as @kind says: of a model; all equal; a few values; one far above; far apart; the same
+ * in steps that a float can just tell; some impossible. */
+static void fill_odd(unsigned kind)
+{
+	fill(kind + 40, 12.0f);
+	for (int i = 0; i < N; i++) {
+		switch (kind) {
+		case 1:
+			logits[i] = 3.5f;
+			break;
+		case 2:
+			logits[i] = (float)(i * 7 % 5);
+			break;
+		case 3:
+			logits[i] = i == 123 ? 80.0f : logits[i];
+			break;
+		case 4:
+			logits[i] *= 1e4f;
+			break;
+		case 5:
+			logits[i] = 100.0f + (float)(i * 37 % 1001) * 0x1p-17f;
+			break;
+		case 6:
+			logits[i] = i % 3 ? logits[i] : i % 2 ? -INFINITY : -0.0f;
+			break;
+		}
+	}
+}
+
+/* Every token that is drawn is the one at which the sum of those before it passes u; all of them
+ * are what the parameters keep. */
+static void check_draws(float temperature, float top_p, float min_p, uint32_t top_k,
+			unsigned kind)
+{
+	static uint32_t ids[N];
+	static double weights[N];
+	double sum = 0.0;
+	uint32_t n = survivors(temperature, top_p, min_p, top_k, ids, weights);
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += weights[i];
+	for (uint64_t at = 0; at < 60; at++) {
+		double u = sample_uniform(kind, at), before = 0.0;
+		int32_t got = draw(temperature, top_p, min_p, top_k, kind, at);
+		uint32_t i = 0;
+
+		for (; i < n && (int32_t)ids[i] != got; i++)
+			before += weights[i];
+		ck_assert_msg(i < n, "kind %u, temperature %g: %d was dropped", kind,
+			      temperature, (int)got);
+		ck_assert_msg(u * sum > before - 1e-9 * sum &&
+				      u * sum < before + weights[i] + 1e-9 * sum,
+			      "kind %u, temperature %g, top_p %g, top_k %u: %d", kind,
+			      temperature, top_p, top_k, (int)got);
+	}
+}
+
+START_TEST(odd_logits_are_drawn_as_any)
+{
+	for (unsigned kind = 0; kind < 7; kind++) {
+		fill_odd(kind);
+		check_draws(1.0f, 0.9f, 0.0f, 0, kind);
+		check_draws(100.0f, 0.9999f, 0.0f, 0, kind);
+		check_draws(1e30f, 0.5f, 0.0f, 0, kind);
+		check_draws(1e-3f, 0.9999f, 0.0f, 0, kind);
+		check_draws(0.7f, 0.95f, 0.05f, 40, kind);
+		check_draws(100.0f, 1.0f, 0.0f, N - 1, kind);
+		check_draws(2.0f, 0.8f, 0.0f, 1024, kind);
+		check_draws(5.0f, 1.0f, 0.01f, 0, kind);
+		check_draws(1.0f, 0.99f, 0.0f, 64, kind);
+		check_draws(1.0f, 0.99f, 0.0f, 65, kind);
+	}
 }
 END_TEST
 
@@ -234,6 +309,7 @@ int main(void)
 
 	tcase_add_test(tc, uniform_is_the_published_function);
 	tcase_add_test(tc, draws_are_where_the_sum_says);
+	tcase_add_test(tc, odd_logits_are_drawn_as_any);
 	tcase_add_test(tc, one_candidate_is_greedy);
 	tcase_add_test(tc, min_p_of_one_keeps_the_equals);
 	tcase_add_test(tc, cold_is_greedy);

@@ -19,7 +19,7 @@ static void check_shares(struct kv_sample_params params, const double *want)
 {
 	float logits[N_VOCAB], max;
 	unsigned counts[N_VOCAB] = {0};
-	uint32_t heap[N_VOCAB];
+	uint32_t heap[2 * N_VOCAB];
 
 	for (int i = 0; i < N_VOCAB; i++)
 		logits[i] = 3.0f - (float)powers[i] * logf(2.0f);
@@ -79,7 +79,7 @@ START_TEST(ties_go_to_the_lower_id)
 {
 	float logits[N_VOCAB] = {1, 2, 2, 2, 1, 2, 0, 0};
 	struct kv_sample_params p = params(1, 2, 1, 0);
-	uint32_t heap[N_VOCAB];
+	uint32_t heap[2 * N_VOCAB];
 
 	for (uint64_t pos = 0; pos < 1000; pos++) {
 		int32_t id = sample_draw(logits, N_VOCAB, 2, &p, pos, heap);
