@@ -193,6 +193,15 @@ static kvd_res engine_refused(struct engine *engine, int r,
 	return refusals[r];
 }
 
+kvd_res engine_may_add(struct engine *engine, const struct request_desc *desc,
+		       uint64_t *ret_detail)
+{
+	struct sched_refusal refusal = {0};
+	int r = sched_may_add(engine->sched, desc, &refusal);
+
+	return r ? engine_refused(engine, r, &refusal, ret_detail) : 0;
+}
+
 kvd_res engine_add(struct engine *engine, const struct request_desc *desc,
 		   uint32_t *ret_seq_id, uint64_t *ret_detail)
 {

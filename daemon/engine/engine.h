@@ -86,6 +86,10 @@ int engine_init(struct engine *engine, const struct engine_setup *setup, char *e
 /* Waits for the step in flight and delivers the last events. Idempotent. */
 void engine_deinit(struct engine *engine);
 
+/* Whether engine_add() would take a request of that many tokens. Return: as engine_add(). */
+kvd_res engine_may_add(struct engine *engine, const struct request_desc *desc,
+		       uint64_t *ret_detail);
+
 /*
  * Hands a request to the scheduler; no event of *@ret_seq_id comes before this has returned.
  * Return: 0, or the res of the final CQE with @ret_detail: KVD_E_EMPTY, KVD_E_CONTEXT, KVD_E_POOL,

@@ -190,7 +190,8 @@ static int quota_check(const struct sched *sched, const struct request_desc *des
 	return 0;
 }
 
-static int desc_check(const struct sched *sched, const struct request_desc *desc,
+/* Everything but the tokens themselves, which may not be there yet. */
+static int size_check(const struct sched *sched, const struct request_desc *desc,
 		      struct sched_refusal *ret_refusal)
 {
 	uint32_t bt = sched->config.block_tokens;
@@ -209,10 +210,16 @@ static int desc_check(const struct sched *sched, const struct request_desc *desc
 	if (n_blocks > sched->pool->n_blocks)
 		return refuse(ret_refusal, SCHED_CANNOT_EVER_FIT, n_blocks,
 			      sched->pool->n_blocks);
+	return quota_check(sched, desc, n_blocks, ret_refusal);
+}
+
+static int tokens_check(const struct request_desc *desc,
+			struct sched_refusal *ret_refusal)
+{
 	for (uint32_t i = 0; i < desc->n_tokens; i++)
 		if (desc->tokens[i] < 0)
 			return refuse(ret_refusal, SCHED_INVALID, i, 0);
-	return quota_check(sched, desc, n_blocks, ret_refusal);
+	return 0;
 }
 
 static int room_check(const struct sched *sched, struct sched_refusal *ret_refusal)
@@ -276,15 +283,23 @@ static int add_request(struct sched *sched, const struct request_desc *desc,
 	return 0;
 }
 
+int sched_may_add(const struct sched *sched, const struct request_desc *desc,
+		  struct sched_refusal *ret_refusal)
+{
+	int c = size_check(sched, desc, ret_refusal);
+
+	return c ? c : room_check(sched, ret_refusal);
+}
+
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
 	      uint32_t *ret_id, struct sched_refusal *ret_refusal)
 {
 	struct request *r;
 	int c;
 
-	c = desc_check(sched, desc, ret_refusal);
+	c = sched_may_add(sched, desc, ret_refusal);
 	if (!c)
-		c = room_check(sched, ret_refusal);
+		c = tokens_check(desc, ret_refusal);
 	if (!c)
 		c = add_request(sched, desc, NULL, now_ns, &r);
 	if (!c)
@@ -307,6 +322,12 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 	if (desc->kind != REQUEST_GENERATE ||
 	    __builtin_add_overflow(n_tokens, desc->n_tokens, &whole.n_tokens))
 		return refuse(ret_refusal, SCHED_INVALID, 0, 0);
+	/* A refusal has to cost less than a copy. */
+	c = sched_may_add(sched, &whole, ret_refusal);
+	if (!c)
+		c = tokens_check(desc, ret_refusal);
+	if (c)
+		return c;
 	tokens = malloc((size_t)whole.n_tokens * sizeof(*tokens));
 	if (!tokens)
 		return -ENOMEM;
@@ -318,11 +339,7 @@ int sched_fork(struct sched *sched, uint32_t id, uint32_t n_tokens,
 	whole.domain = parent->chain.domain;
 	whole.reads_public = parent->chain.reads_public;
 	whole.owner = parent->chain.owner;
-	c = desc_check(sched, &whole, ret_refusal);
-	if (!c)
-		c = room_check(sched, ret_refusal);
-	if (!c)
-		c = add_request(sched, &whole, &parent->chain.root, now_ns, &r);
+	c = add_request(sched, &whole, &parent->chain.root, now_ns, &r);
 	explicit_bzero(tokens, (size_t)whole.n_tokens * sizeof(*tokens));
 	free(tokens);
 	if (c)

@@ -135,6 +135,11 @@ void sched_free(struct sched *sched);
 /* Capacities for plan_init() that every plan of this scheduler fits into. */
 void sched_plan_caps(const struct sched *sched, struct plan_caps *ret_caps);
 
+/* Whether sched_add() would take a request of that many tokens, which are not looked at. Return: 0
+ * or a condition. */
+int sched_may_add(const struct sched *sched, const struct request_desc *desc,
+		  struct sched_refusal *ret_refusal);
+
 /**
  * sched_add() - take a request into the queue
  * @ret_id: never 0; reused only after 65,535 other requests in its slot

@@ -210,6 +210,7 @@ static kvd_res fork_kept(struct op_generate *g, const struct session_kept *kept,
 			 uint32_t at, struct request_desc *desc, uint64_t *ret_detail)
 {
 	uint32_t n = at ? at : kept->n_tokens, total;
+	struct request_desc whole = *desc;
 	struct op *op = &g->op;
 	int32_t *tokens;
 	kvd_res r;
@@ -220,6 +221,11 @@ static kvd_res fork_kept(struct op_generate *g, const struct session_kept *kept,
 	}
 	if (__builtin_add_overflow(n, desc->n_tokens, &total))
 		return -EINVAL;
+	op->n_asked = whole.n_tokens = total;
+	/* A refusal has to cost less than a copy. */
+	r = engine_may_add(op->engine, &whole, ret_detail);
+	if (r)
+		return r;
 	tokens = calloc(total, sizeof(*tokens));
 	if (!tokens)
 		return error_origin(-ENOMEM);
@@ -228,7 +234,6 @@ static kvd_res fork_kept(struct op_generate *g, const struct session_kept *kept,
 		memcpy(tokens + n, desc->tokens, desc->n_tokens * sizeof(*tokens));
 	desc->tokens = tokens;
 	desc->n_tokens = total;
-	op->n_asked = total;
 	r = op_generate_keep_room(g, total, desc->max_tokens, ret_detail);
 	if (!r) {
 		op_generate_keep(g, tokens, total);
