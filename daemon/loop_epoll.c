@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_EVENTS 256
+#define MAX_EVENTS 1024
 /* Connections taken from one socket before others get their turn. */
-#define MAX_ACCEPTS 64
+#define MAX_ACCEPTS 16
 /* A system call in every turn of a spinning loop would double the latency that spinning
  * is for; descriptors may wait this long meanwhile. */
 #define SPIN_CHECK_NS 2000

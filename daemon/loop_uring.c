@@ -24,8 +24,8 @@
 
 #define N_SQ 256
 #define N_CQ 4096
-/* Completions handled before rings and others get their turn. */
-#define MAX_BATCH 64
+/* Connections taken before others get their turn. */
+#define MAX_ACCEPTS 16
 
 /* Marks completions of ACCEPT: they carry a descriptor even when nobody waits for it. */
 #define KEY_ACCEPT (UINT64_C(1) << 31)
@@ -313,9 +313,9 @@ static void uring_dispatch(struct loop *loop)
 {
 	struct loop_uring *uring = loop->state;
 	/* Those that arrive meanwhile wait, so that deferred calls and timers get their
-	 * turn; and of a crowd that connects at once so do most. */
-	unsigned int ready = io_uring_cq_ready(&uring->ring);
-	unsigned int n = ready < MAX_BATCH ? ready : MAX_BATCH;
+	 * turn; and of a crowd that connects at once so do most. Other callbacks only note
+	 * what there is to do, and all are called: who comes last may be the first to go on. */
+	unsigned int n = io_uring_cq_ready(&uring->ring), n_accepts = 0;
 	struct io_uring_cqe *cqe;
 	uint64_t key;
 	uint32_t flags;
@@ -330,11 +330,14 @@ static void uring_dispatch(struct loop *loop)
 		io_uring_cqe_seen(&uring->ring, cqe);
 		if (key == 0) /* result of a cancellation */
 			continue;
-		if (key & KEY_ACCEPT)
+		if (key & KEY_ACCEPT) {
 			complete_accept(loop, key & ~KEY_ACCEPT, res,
 					flags & IORING_CQE_F_MORE);
-		else
+			if (++n_accepts == MAX_ACCEPTS)
+				break;
+		} else {
 			complete_io(loop, key, res, flags & IORING_CQE_F_MORE);
+		}
 	}
 }
 

@@ -52,16 +52,19 @@ enum ring_status session_ring_post(struct session_ring *ring, const struct kvd_c
 	return RING_OK;
 }
 
-/* A client that rings again before the turn of its ring is heard after that. */
+/* Nobody reads it. */
+#define DOORBELL_EVENTS (LOOP_READ | LOOP_EDGE)
+
+/* A client that rings again before the turn of its ring is heard after that: its signals cost a
+ * callback each. */
 static void session_ring_doorbell(struct loop_io *io, uint32_t events)
 {
 	struct session_ring *ring = container_of(io, struct session_ring, doorbell);
 
 	if (ring->rung)
 		(void)loop_io_modify(io, 0);
-	else
-		ring_daemon_disarm(&ring->ring);
 	ring->rung = true;
+	ring_daemon_disarm(&ring->ring);
 	session_ring_warm(ring);
 }
 
@@ -72,8 +75,8 @@ void session_ring_hear(struct session_ring *ring)
 	ring->rung = false;
 	if (ring->doorbell.events)
 		return;
-	ring_daemon_disarm(&ring->ring);
-	r = loop_io_modify(&ring->doorbell, LOOP_READ);
+	/* This reports it once, as it was signalled before. */
+	r = loop_io_modify(&ring->doorbell, DOORBELL_EVENTS);
 	if (r)
 		session_fail(ring->session, r);
 }
@@ -84,7 +87,7 @@ int session_ring_watch(struct session_ring *ring)
 
 	ring->spin_ns = session_ring_max_spin_ns(ring);
 	return loop_io_add(sessions->loop, &ring->doorbell,
-			   ring_daemon_doorbell(&ring->ring), LOOP_READ | LOOP_EDGE,
+			   ring_daemon_doorbell(&ring->ring), DOORBELL_EVENTS,
 			   session_ring_doorbell);
 }
 

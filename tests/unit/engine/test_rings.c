@@ -454,6 +454,50 @@ START_TEST(a_ring_closes_with_ops_waiting)
 }
 END_TEST
 
+static unsigned n_iterations;
+
+/* Until nothing is to be done, which must not take long. */
+static uint64_t until_asleep(struct loop *l, void *userdata)
+{
+	uint64_t sleep_ns = ring_watch_prepare(&sessions);
+
+	if (sleep_ns == LOOP_SLEEP_FOREVER && n_iterations > 8)
+		loop_exit(l, 0);
+	ck_assert_uint_lt(n_iterations++, 1000);
+	return 0;
+}
+
+static void sleep_again(void)
+{
+	n_iterations = 0;
+	loop_set_prepare(loop, until_asleep, NULL);
+	ck_assert_int_eq(loop_run(loop), 0);
+	loop_set_prepare(loop, NULL, NULL);
+}
+
+/* Signals before the turn of a ring are one, and the next one after it is heard. */
+START_TEST(a_doorbell_rings_on_and_on)
+{
+	struct session_ring *ring = open_ring(4, 4);
+	const uint64_t one = 1;
+
+	for (uint64_t i = 0; i < 4; i++) {
+		struct kvd_sqe *slot = &ring->ring.sq[i];
+
+		for (uint64_t k = 0; k < i; k++)
+			ring->doorbell.fn(&ring->doorbell, LOOP_READ);
+		sleep_again();
+		ck_assert_uint_eq(ring->doorbell.events, LOOP_READ | LOOP_EDGE);
+		slot->opcode = KVD_OP_NOP;
+		shm_store_release_u64(&slot->seq, i + 1);
+		ck_assert_int_eq(write(ring->ring.fd_submit, &one, sizeof(one)),
+				 sizeof(one));
+		sleep_again();
+		ck_assert_uint_eq(posted(ring), i + 1);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("rings");
@@ -470,6 +514,7 @@ int main(void)
 	tcase_add_test(tc, long_inputs_take_turns);
 	tcase_add_test(tc, nothing_revives_a_closing_session);
 	tcase_add_test(tc, a_ring_closes_with_ops_waiting);
+	tcase_add_test(tc, a_doorbell_rings_on_and_on);
 	suite_add_tcase(s, tc);
 	tc = tcase_create("encoder");
 	tcase_add_checked_fixture(tc, setup_encoder, teardown);
