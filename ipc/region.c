@@ -127,16 +127,17 @@ int region_init_peer(struct region *r, enum region_kind kind, int fd, size_t siz
 	return 0;
 }
 
-void region_scrub(struct region *r, size_t n_dirty)
+void region_scrub(struct region *r, uint64_t off, uint64_t len)
 {
-	if (!r->map)
+	uint8_t *at = r->map;
+
+	if (!at)
 		return;
-	if (r->kind == REGION_C2D) {
+	if (r->kind == REGION_C2D)
 		/* Punches the hole through the map: works without the fd. */
-		(void)madvise(r->map, r->size, MADV_REMOVE);
-		return;
-	}
-	explicit_bzero(r->map, n_dirty < r->size ? n_dirty : r->size);
+		(void)madvise(at + off, len, MADV_REMOVE);
+	else
+		explicit_bzero(at + off, len);
 }
 
 void region_deinit(struct region *r)

@@ -46,8 +46,8 @@ int region_init(struct region *r, enum region_kind kind, size_t size);
 /* Client: takes @fd, also on failure. KVD_E_PROTO: wrong size or seals. */
 int region_init_peer(struct region *r, enum region_kind kind, int fd, size_t size);
 
-/* Daemon: before deinit. @n_dirty: D2C: bytes from the start that were ever written. */
-void region_scrub(struct region *r, size_t n_dirty);
+/* Daemon: zeroes a part, which the caller knows to be inside; C2D, whole pages: frees it. */
+void region_scrub(struct region *r, uint64_t off, uint64_t len);
 
 /* Unmap and close. Idempotent; fine on REGION_NULL. */
 void region_deinit(struct region *r);

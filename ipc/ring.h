@@ -60,7 +60,8 @@ enum ring_head {
  * @cq_seen: how far the client had consumed when last looked
  * @flags: private copy of the flags this side publishes
  * @sq_taken, @cq_posted: SQEs, CQEs since the last notify
- * @out_dirty: end of the part of the output arena that was handed out
+ * @out_touched: a bit for each page of the output arena that was handed out
+ * @scrub_pos: how far ring_daemon_scrub() is
  */
 struct ring_daemon {
 	struct kvd_sqe *sq;
@@ -79,7 +80,8 @@ struct ring_daemon {
 	struct kvd_daemon_page *daemon;
 	uint8_t *in;
 	uint8_t *out;
-	uint64_t out_dirty;
+	uint64_t *out_touched;
+	uint64_t scrub_pos;
 	int fd_submit;
 	int fd_complete[2];
 	struct region c2d;
@@ -92,7 +94,11 @@ struct ring_daemon {
 int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_entries,
 		     uint64_t in_bytes, uint64_t out_bytes);
 
-/* Scrub both files, unmap, close. Idempotent, and fine on a zeroed struct. */
+/* Zero what can still be read in both files, some @budget bytes at once. Nothing is taken or posted
+ * from then on. Return: whether all is done. */
+bool ring_daemon_scrub(struct ring_daemon *r, uint64_t budget);
+
+/* Scrub what is left of both files, unmap, close. Idempotent, and fine on a zeroed struct. */
 void ring_daemon_deinit(struct ring_daemon *r);
 /* The same at the end of the daemon: the client goes on with what is in the files. */
 void ring_daemon_leave(struct ring_daemon *r);
@@ -142,8 +148,10 @@ void ring_daemon_disarm(struct ring_daemon *r);
  * NULL if they are not inside the input arena. */
 const void *ring_daemon_in(const struct ring_daemon *r, uint64_t off, uint64_t len);
 
-/* The client can read the bytes, only the daemon can write them. Return: NULL if they are not
- * inside the output arena, or @off is no multiple of 4. */
+/* The client can read the bytes, only the daemon can write them; asked for where they are written,
+ * as they count as used. Return: NULL if they are not inside the output arena, or @off is no
+ * multiple of 4; ring_daemon_out_ok() only looks. */
+bool ring_daemon_out_ok(const struct ring_daemon *r, uint64_t off, uint64_t len);
 void *ring_daemon_out(struct ring_daemon *r, uint64_t off, uint64_t len);
 
 /* --- the client's side; thread: the ring's owner ------------------------------------- */

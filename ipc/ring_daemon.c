@@ -21,6 +21,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ipc/barrier.h"
@@ -54,6 +55,10 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
 		rc = doorbell_init_submit(&t.fd_submit);
 	if (rc >= 0)
 		rc = doorbell_init_complete(t.fd_complete);
+	if (rc >= 0) {
+		t.out_touched = calloc(out_bytes / 4096 / 64 + 1, sizeof(*t.out_touched));
+		rc = t.out_touched ? 0 : -ENOMEM;
+	}
 	if (rc < 0) {
 		ring_daemon_deinit(&t);
 		return rc;
@@ -77,14 +82,11 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
 	return 0;
 }
 
-/* Scrubs, as a client may hold its mappings for ever. */
 void ring_daemon_deinit(struct ring_daemon *r)
 {
-	if (r->c2d.map || r->d2c.map) {
-		/* By the latter's magic a client tells whether its inputs are still there. */
-		region_scrub(&r->d2c, r->geometry.out_off + r->out_dirty);
-		region_scrub(&r->c2d, 0);
-	}
+	/* One that was not made yet has nothing to scrub. */
+	if (r->out_touched)
+		(void)ring_daemon_scrub(r, UINT64_MAX);
 	ring_daemon_leave(r);
 }
 
@@ -97,6 +99,7 @@ void ring_daemon_leave(struct ring_daemon *r)
 		fd_close(r->fd_complete[0]);
 		fd_close(r->fd_complete[1]);
 	}
+	free(r->out_touched);
 	*r = (struct ring_daemon){
 		.fd_submit = -1,
 		.fd_complete = {-1, -1},
@@ -362,13 +365,4 @@ void ring_daemon_disarm(struct ring_daemon *r)
 const void *ring_daemon_in(const struct ring_daemon *r, uint64_t off, uint64_t len)
 {
 	return range_ok(off, len, r->geometry.in_bytes) ? r->in + off : NULL;
-}
-
-void *ring_daemon_out(struct ring_daemon *r, uint64_t off, uint64_t len)
-{
-	if (off % 4 != 0 || !range_ok(off, len, r->geometry.out_bytes))
-		return NULL;
-	if (off + len > r->out_dirty)
-		r->out_dirty = off + len;
-	return r->out + off;
 }

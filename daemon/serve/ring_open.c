@@ -12,6 +12,9 @@
 #include "ipc/base.h"
 #include "ipc/proto.h"
 
+/* Bytes that are zeroed before the clock is looked at. */
+#define SCRUB_SLICE (64u << 10)
+
 /* Cuts operations off. What is left of the ring is its memory. */
 static void session_ring_detach(struct session_ring *ring)
 {
@@ -52,13 +55,17 @@ static void session_ring_free(struct session_ring *ring)
 	free(ring);
 }
 
-/* The memory of a ring that ends is wiped and given back; who waits for that learns it. */
+/* The memory of a ring that ends is wiped, in as many turns as that takes, and given back; who
+ * waits for that learns it. */
 static bool session_ring_end_run(struct turn *turn)
 {
 	struct session_ring *ring = container_of(turn, struct session_ring, turn);
 	struct session *session = ring->session;
 	struct kvd_msg_hdr msg;
 
+	while (!ring_daemon_scrub(&ring->ring, SCRUB_SLICE))
+		if (turns_due(&session->sessions->turns))
+			return true;
 	proto_hdr_init(&msg, KVD_MSG_RING_CLOSED, sizeof(msg), ring->close_tag, 0);
 	session_ring_free(ring);
 	if (session->state == SESSION_CLOSING) {

@@ -43,7 +43,7 @@ static kvd_res check_output(const struct op *op, const struct request_desc *desc
 		*ret_detail = need;
 		return -ENOBUFS;
 	}
-	return ring_daemon_out(&op->ring->ring, op->out_off, op->out_len)
+	return ring_daemon_out_ok(&op->ring->ring, op->out_off, op->out_len)
 		       ? 0
 		       : error_origin(-EFAULT);
 }

@@ -662,8 +662,8 @@ static void wipe_conn(struct conn *c)
 
 	for (i = 0; i < c->n_rings; i++) {
 		r = &c->rings[i].ring;
-		region_scrub(&r->c2d, 0);
-		region_scrub(&r->d2c, r->d2c.size);
+		region_scrub(&r->c2d, 0, r->c2d.size);
+		region_scrub(&r->d2c, 0, r->d2c.size);
 	}
 	usleep(50000);
 	c->wipe = false;

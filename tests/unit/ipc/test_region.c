@@ -77,10 +77,10 @@ START_TEST(d2c_is_read_only_to_the_client)
 
 	ck_assert_int_eq(region_init_peer(&c, REGION_D2C, fd, SIZE), 0);
 	ck_assert_uint_eq(((const uint8_t *)c.map)[1], 7);
-	region_scrub(&r, 1);
+	region_scrub(&r, 0, 1);
 	ck_assert_uint_eq(((const uint8_t *)c.map)[0], 0);
 	ck_assert_uint_eq(((const uint8_t *)c.map)[1], 7);
-	region_scrub(&r, SIZE * 2);
+	region_scrub(&r, 0, SIZE);
 	ck_assert_uint_eq(((const uint8_t *)c.map)[1], 0);
 	region_deinit(&c);
 	region_deinit(&r);
@@ -114,7 +114,7 @@ START_TEST(c2d_keeps_its_size)
 	/* The daemon gives the memory back under the client's mapping. */
 	ck_assert_uint_gt(resident_blocks(keep), 0);
 	r.fd = fd_close(r.fd);
-	region_scrub(&r, 0);
+	region_scrub(&r, 0, SIZE);
 	if (!emulator_lacks("MADV_REMOVE")) {
 		ck_assert_uint_eq(resident_blocks(keep), 0);
 		ck_assert_uint_eq(((uint8_t *)c.map)[0], 0);
