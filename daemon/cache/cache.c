@@ -17,7 +17,7 @@ int cache_init(struct cache *cache, const struct cache_config *config)
 	r = block_pool_init(&cache->pool, config->n_blocks, config->evict);
 	if (!r)
 		r = prefix_init(&cache->index, &cache->pool, config->identity,
-				config->n_nodes,
+				&config->secret, config->n_nodes,
 				config->key_bits ? config->key_bits : 256);
 	if (r) {
 		block_pool_deinit(&cache->pool);
@@ -43,6 +43,7 @@ struct image_model cache_image_model(const struct cache *cache,
 {
 	struct image_model model = {
 		.base = cache->index.spaces[0].base,
+		.secret = cache->index.keyer.secret,
 		.k_format = identity->k_format,
 		.v_format = identity->v_format,
 		.backend = identity->backend,

@@ -24,9 +24,10 @@
 
 /* @identity: everything besides tokens that makes the bytes of a block differ; borrowed. @n_nodes:
  * what may be known of, resident or not; 0: as much as there are blocks. @key_bits: 0: whole keys;
- * fewer bits in tests */
+ * fewer bits in tests. @secret: of the keys, unless an image brings one */
 struct cache_config {
 	const struct prefix_model *identity;
+	struct prefix_secret secret;
 	size_t block_bytes;
 	uint32_t n_blocks;
 	const struct evict_policy *evict;
@@ -102,7 +103,7 @@ struct image_model cache_image_model(const struct cache *cache,
 int cache_keep(struct cache *cache, void *map, const struct image_model *model,
 	       const void *blocks);
 
-/* As cache_keep(), and first takes back what the image, which was checked, says. */
+/* As cache_keep(), and first takes back what the image, which was checked, says, its secret too. */
 int cache_restore(struct cache *cache, void *map, const struct image_model *model,
 		  const void *blocks, struct prefix_restored *ret_result);
 

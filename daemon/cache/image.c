@@ -68,6 +68,7 @@ struct image_header {
 	uint32_t block_tokens;
 	uint64_t block_bytes;
 	struct prefix_key base;
+	struct prefix_secret secret;
 	uint8_t fingerprint[32];
 	char k_format[16];
 	char v_format[16];
@@ -136,6 +137,7 @@ static void header_fill(struct image_header *h, const struct image_model *model)
 	h->block_tokens = model->block_tokens;
 	h->block_bytes = model->block_bytes;
 	h->base = model->base;
+	h->secret = model->secret;
 	memcpy(h->fingerprint, model->fingerprint, sizeof(h->fingerprint));
 	put_name(h->k_format, sizeof(h->k_format), model->k_format);
 	put_name(h->v_format, sizeof(h->v_format), model->v_format);
@@ -241,6 +243,11 @@ bool image_recall(const void *map, size_t size, const struct image_file *file,
 		return false;
 	memcpy(ret_fingerprint, h->fingerprint, sizeof(h->fingerprint));
 	return true;
+}
+
+const struct prefix_secret *image_secret(const struct image *image)
+{
+	return &image->header->secret;
 }
 
 void image_set_lives(struct image *image, uint32_t lives)

@@ -20,14 +20,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IMAGE_VERSION 3
+#define IMAGE_VERSION 4
 
 /* Starts that may fail in a row with one image, before it is taken for the cause. */
 #define IMAGE_MAX_ATTEMPTS 3
 
-/* What this process would write. @base digests the identity; the rest is for people. */
+/* What this process would write. @base digests the identity; @secret: of its keys, which an image
+ * that comes back has its own of; the rest is for people. */
 struct image_model {
 	struct prefix_key base;
+	struct prefix_secret secret;
 	uint8_t fingerprint[32];
 	const char *k_format;
 	const char *v_format;
@@ -120,6 +122,9 @@ void image_note_file(void *map, const struct image_file *file);
  * refuse them otherwise, and not several starts failed with them. Return: whether it is known. */
 bool image_recall(const void *map, size_t size, const struct image_file *file,
 		  uint8_t *ret_fingerprint);
+
+/* Borrowed: the secret that the image's keys follow from. */
+const struct prefix_secret *image_secret(const struct image *image);
 
 /* A name was given, by number; later processes give later ones. */
 void image_set_lives(struct image *image, uint32_t lives);

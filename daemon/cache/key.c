@@ -9,7 +9,10 @@
 #include <string.h>
 
 /* Changes whenever a key would mean something else. */
-#define KEY_SCHEME 2
+#define KEY_SCHEME 3
+
+/* Bytes that SHA-256 takes in at once, as HMAC pads its key (RFC 2104). */
+#define HMAC_BLOCK 64
 
 enum key_tag {
 	TAG_SCHEME = 1,
@@ -23,6 +26,7 @@ enum key_tag {
 	TAG_ADAPTER = 9,
 	TAG_SALT = 10,
 	TAG_V_FORMAT = 11,
+	TAG_PURPOSE = 12,
 };
 
 static bool hash_begin(struct prefix_keyer *k)
@@ -50,12 +54,39 @@ static bool hash_string(struct prefix_keyer *k, uint8_t tag, const char *string)
 	return hash_field(k, tag, string, string ? strlen(string) : 0);
 }
 
-static bool hash_end(struct prefix_keyer *k, struct prefix_key *ret_key)
+static bool hash_end(struct prefix_keyer *k, uint8_t *ret)
 {
-	return EVP_DigestFinal_ex(k->ctx, ret_key->bytes, NULL) == 1;
+	return EVP_DigestFinal_ex(k->ctx, ret, NULL) == 1;
 }
 
-int prefix_keyer_init(struct prefix_keyer *keyer, uint32_t key_bits)
+/* One of the two hashes that HMAC nests begins. */
+static bool hmac_pad(struct prefix_keyer *k, uint8_t pad)
+{
+	uint8_t block[HMAC_BLOCK];
+	bool ok;
+
+	memset(block, pad, sizeof(block));
+	for (size_t i = 0; i < sizeof(k->secret.bytes); i++)
+		block[i] ^= k->secret.bytes[i];
+	ok = hash_begin(k) && EVP_DigestUpdate(k->ctx, block, sizeof(block)) == 1;
+	OPENSSL_cleanse(block, sizeof(block));
+	return ok;
+}
+
+static bool hmac_begin(struct prefix_keyer *k)
+{
+	return hmac_pad(k, 0x36);
+}
+
+/* @ret: [PREFIX_KEY_LEN] */
+static bool hmac_end(struct prefix_keyer *k, uint8_t *ret)
+{
+	return hash_end(k, ret) && hmac_pad(k, 0x5c) &&
+	       EVP_DigestUpdate(k->ctx, ret, PREFIX_KEY_LEN) == 1 && hash_end(k, ret);
+}
+
+int prefix_keyer_init(struct prefix_keyer *keyer, const struct prefix_secret *secret,
+		      uint32_t key_bits)
 {
 	memset(keyer, 0, sizeof(*keyer));
 	if (!key_bits || key_bits > 8 * PREFIX_KEY_LEN)
@@ -65,6 +96,7 @@ int prefix_keyer_init(struct prefix_keyer *keyer, uint32_t key_bits)
 		return -ENOMEM;
 	keyer->md = EVP_MD_fetch(NULL, "SHA256", NULL);
 	keyer->ctx = EVP_MD_CTX_new();
+	keyer->secret = *secret;
 	keyer->key_bits = key_bits;
 	if (keyer->md && keyer->ctx)
 		return 0;
@@ -83,7 +115,7 @@ int prefix_key_base(struct prefix_keyer *keyer, const struct prefix_model *model
 	    hash_string(keyer, TAG_BACKEND, model->backend) &&
 	    hash_string(keyer, TAG_ROPE, model->rope) &&
 	    hash_u32(keyer, TAG_BLOCK_TOKENS, model->block_tokens) &&
-	    hash_end(keyer, ret_base))
+	    hash_end(keyer, ret_base->bytes))
 		return 0;
 	return -ENOMEM;
 }
@@ -92,18 +124,28 @@ void prefix_keyer_deinit(struct prefix_keyer *keyer)
 {
 	EVP_MD_CTX_free(keyer->ctx);
 	EVP_MD_free(keyer->md);
-	memset(keyer, 0, sizeof(*keyer));
+	OPENSSL_cleanse(keyer, sizeof(*keyer));
 }
 
 int prefix_key_root(struct prefix_keyer *keyer, const struct prefix_key *base,
 		    uint32_t domain, const void *adapter, size_t adapter_len,
 		    const void *salt, size_t salt_len, struct prefix_key *ret_key)
 {
-	if (hash_begin(keyer) &&
+	if (hmac_begin(keyer) &&
 	    hash_field(keyer, TAG_COMMON, base->bytes, PREFIX_KEY_LEN) &&
 	    hash_u32(keyer, TAG_DOMAIN, domain) &&
 	    hash_field(keyer, TAG_ADAPTER, adapter, adapter_len) &&
-	    hash_field(keyer, TAG_SALT, salt, salt_len) && hash_end(keyer, ret_key))
+	    hash_field(keyer, TAG_SALT, salt, salt_len) &&
+	    hmac_end(keyer, ret_key->bytes))
+		return 0;
+	return -ENOMEM;
+}
+
+int prefix_key_derive(struct prefix_keyer *keyer, const char *purpose,
+		      struct prefix_secret *ret_secret)
+{
+	if (hmac_begin(keyer) && hash_string(keyer, TAG_PURPOSE, purpose) &&
+	    hmac_end(keyer, ret_secret->bytes))
 		return 0;
 	return -ENOMEM;
 }
@@ -140,7 +182,7 @@ int prefix_key_next(struct prefix_keyer *keyer, const struct prefix_key *parent,
 {
 	if (!hash_begin(keyer) ||
 	    EVP_DigestUpdate(keyer->ctx, parent->bytes, PREFIX_KEY_LEN) != 1 ||
-	    !hash_tokens(keyer, tokens, n_tokens) || !hash_end(keyer, ret_key))
+	    !hash_tokens(keyer, tokens, n_tokens) || !hash_end(keyer, ret_key->bytes))
 		return -ENOMEM;
 	key_cut(ret_key, keyer->key_bits);
 	return 0;

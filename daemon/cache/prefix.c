@@ -72,7 +72,8 @@ static int allocate(struct prefix_index *index)
 }
 
 int prefix_init(struct prefix_index *index, struct block_pool *pool,
-		const struct prefix_model *model, uint32_t n_nodes, uint32_t key_bits)
+		const struct prefix_model *model, const struct prefix_secret *secret,
+		uint32_t n_nodes, uint32_t key_bits)
 {
 	uint32_t space;
 	int r;
@@ -80,7 +81,7 @@ int prefix_init(struct prefix_index *index, struct block_pool *pool,
 	memset(index, 0, sizeof(*index));
 	if (n_nodes > INT32_MAX)
 		return -EINVAL;
-	r = prefix_keyer_init(&index->keyer, key_bits);
+	r = prefix_keyer_init(&index->keyer, secret, key_bits);
 	if (r < 0)
 		return r;
 	index->pool = pool;
@@ -118,6 +119,14 @@ void prefix_deinit(struct prefix_index *index)
 	memset(index, 0, sizeof(*index));
 }
 
+int node_set_public_root(struct prefix_index *index, uint32_t space)
+{
+	struct prefix_space *s = &index->spaces[space];
+
+	return prefix_key_root(&index->keyer, &s->base, PREFIX_DOMAIN_PUBLIC, NULL, 0,
+			       NULL, 0, &s->public_root);
+}
+
 int prefix_add_space(struct prefix_index *index, const struct prefix_model *model,
 		     uint32_t *ret_space)
 {
@@ -133,8 +142,7 @@ int prefix_add_space(struct prefix_index *index, const struct prefix_model *mode
 	space->keys_only = model->keys_only;
 	r = prefix_key_base(&index->keyer, model, &space->base);
 	if (!r)
-		r = prefix_key_root(&index->keyer, &space->base, PREFIX_DOMAIN_PUBLIC,
-				    NULL, 0, NULL, 0, &space->public_root);
+		r = node_set_public_root(index, index->n_spaces);
 	if (r)
 		return r;
 	*ret_space = index->n_spaces++;
@@ -165,7 +173,7 @@ const struct prefix_key *prefix_chain_key(struct prefix_index *index,
 		uint32_t n = chain->n_keys;
 		const struct prefix_key *parent = n ? &chain->keys[n - 1] : &chain->root;
 
-		if (node_key_next(index, chain->space, parent,
+		if (node_key_next(index, chain->space, chain->domain, parent,
 				  tokens_at(index, chain, tokens, n),
 				  &chain->keys[n]) < 0)
 			return NULL;
@@ -207,14 +215,14 @@ static uint32_t find_by_key(struct prefix_index *index, const struct prefix_chai
 	return absent;
 }
 
-int node_public_key(struct prefix_index *index, uint32_t space,
+int node_public_key(struct prefix_index *index, uint32_t space, uint32_t domain,
 		    const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		    struct prefix_key *ret_key)
 {
 	const struct prefix_space *s = &index->spaces[space];
 
 	if (!s->keys_only)
-		return node_key_next(index, space,
+		return node_key_next(index, space, domain,
 				     parent == NODE_NONE ? &s->public_root
 							 : &index->nodes[parent].key,
 				     tokens, ret_key);
@@ -222,7 +230,7 @@ int node_public_key(struct prefix_index *index, uint32_t space,
 	return 0;
 }
 
-int node_find_public(struct prefix_index *index, uint32_t space,
+int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain,
 		     const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		     uint32_t *ret_id)
 {
@@ -230,7 +238,7 @@ int node_find_public(struct prefix_index *index, uint32_t space,
 	const struct prefix_chain chain = {
 		.root = s->public_root, .space = space, .domain = PREFIX_DOMAIN_PUBLIC};
 	struct prefix_key key;
-	int r = node_public_key(index, space, own, tokens, parent, &key);
+	int r = node_public_key(index, space, domain, own, tokens, parent, &key);
 
 	*ret_id = NODE_NONE;
 	if (!r)
@@ -259,7 +267,7 @@ static uint32_t find_node(struct prefix_index *index, struct prefix_chain *chain
 		return NODE_NONE;
 	if (chain->reads_public && index->n_public &&
 	    (parent == NODE_NONE || node_is_public(index, parent)))
-		(void)node_find_public(index, chain->space,
+		(void)node_find_public(index, chain->space, chain->domain,
 				       keys_only ? &chain->keys[i] : NULL, own, parent,
 				       &public);
 	if (public != NODE_NONE && node_is_resident(index, public))

@@ -148,10 +148,11 @@ struct prefix_chain {
 	uint64_t owner;
 };
 
-/* An empty index over a pool that outlives it, with one space. @n_nodes: 0: one for each block;
- * @key_bits: 256, fewer in tests. Return: 0, -EINVAL, -ENOMEM. */
+/* An empty index over a pool that outlives it, with one space. @secret: copied; @n_nodes: 0: one
+ * for each block; @key_bits: 256, fewer in tests. Return: 0, -EINVAL, -ENOMEM. */
 int prefix_init(struct prefix_index *index, struct block_pool *pool,
-		const struct prefix_model *model, uint32_t n_nodes, uint32_t key_bits);
+		const struct prefix_model *model, const struct prefix_secret *secret,
+		uint32_t n_nodes, uint32_t key_bits);
 
 /* The pool's blocks keep their indexed mark: deinit the pool right after. */
 void prefix_deinit(struct prefix_index *index);
@@ -231,8 +232,9 @@ struct prefix_restored {
 	uint32_t dropped;
 };
 
-/* Rebuilds an empty index with one space from an image, and goes on writing to that. Return: 0;
- * -ENOMEM: index and pool are as before. */
+/* Rebuilds an empty index with one space from an image, with the image's secret in place of its
+ * own, and goes on writing to that. No root and nothing derived is older. Return: 0; -ENOMEM:
+ * index and pool are empty as before. */
 int prefix_restore(struct prefix_index *index, struct image *image,
 		   struct prefix_restored *ret_result);
 

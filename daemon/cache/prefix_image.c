@@ -128,10 +128,11 @@ static int key_fits(struct rebuild *rb, uint32_t id)
 		     i = index->nodes[i].parent)
 			rb->path[n++] = i;
 	while (n > 0 && !r)
-		r = node_key_next(index, 0, &key, node_tokens(index, rb->path[--n]),
-				  &key);
+		r = node_key_next(index, 0, node->domain, &key,
+				  node_tokens(index, rb->path[--n]), &key);
 	if (!r)
-		r = node_key_next(index, 0, &key, node_tokens(index, id), &key);
+		r = node_key_next(index, 0, node->domain, &key, node_tokens(index, id),
+				  &key);
 	return r < 0 ? r : !memcmp(&key, &node->key, sizeof(key));
 }
 
@@ -284,6 +285,9 @@ int prefix_restore(struct prefix_index *index, struct image *image,
 	rb.order = calloc(n_blocks, sizeof(*rb.order));
 	if (!rb.path || !rb.order)
 		r = -ENOMEM;
+	index->keyer.secret = *image_secret(image);
+	if (!r)
+		r = node_set_public_root(index, 0);
 	for (uint32_t i = 0; i < n_blocks && !r; i++) {
 		n_records += image_record(image, i)->commit != 0;
 		if (record_possible(&rb, i))

@@ -34,34 +34,36 @@ uint64_t node_bits(const struct prefix_index *index, uint32_t id)
 		       : bits;
 }
 
-static uint32_t memo_place(const struct prefix_key *parent, const int32_t *tokens,
-			   uint32_t n)
+static uint32_t memo_place(uint32_t domain, const struct prefix_key *parent,
+			   const int32_t *tokens, uint32_t n)
 {
 	uint64_t h;
 
 	memcpy(&h, parent->bytes, sizeof(h));
-	return (uint32_t)(mix_tokens(h, tokens, n) >> 32) % PREFIX_MEMO_KEYS;
+	return (uint32_t)(mix_tokens(mix(h, domain), tokens, n) >> 32) % PREFIX_MEMO_KEYS;
 }
 
-int node_key_next(struct prefix_index *index, uint32_t space,
+int node_key_next(struct prefix_index *index, uint32_t space, uint32_t domain,
 		  const struct prefix_key *parent, const int32_t *tokens,
 		  struct prefix_key *ret_key)
 {
 	uint32_t n = index->spaces[space].block_tokens,
-		 place = memo_place(parent, tokens, n);
+		 place = memo_place(domain, parent, tokens, n);
 	struct prefix_memo *memo = &index->memo[place];
 	int32_t *memo_tokens = index->memo_tokens + (size_t)place * index->max_tokens;
 	struct prefix_key key;
 
 	/* what is before it says which space it is, so that as many tokens are compared */
-	if (memo->used && !memcmp(&memo->parent, parent, sizeof(*parent)) &&
+	if (memo->used && memo->domain == domain &&
+	    !memcmp(&memo->parent, parent, sizeof(*parent)) &&
 	    !memcmp(memo_tokens, tokens, n * sizeof(*tokens))) {
 		*ret_key = memo->key;
 		return 0;
 	}
 	if (prefix_key_next(&index->keyer, parent, tokens, n, &key) < 0)
 		return -ENOMEM;
-	*memo = (struct prefix_memo){.parent = *parent, .key = key, .used = true};
+	*memo = (struct prefix_memo){
+		.parent = *parent, .key = key, .domain = domain, .used = true};
 	memcpy(memo_tokens, tokens, n * sizeof(*tokens));
 	*ret_key = key;
 	return 0;

@@ -15,15 +15,21 @@
 #define PREFIX_MEMO_KEYS 1024
 
 /* A key made lately. @parent: key or root before it; with its tokens, compared whole, it fixes
- * @key */
+ * @key. @domain: for whom it was made: below the public root all have the same keys, and nobody
+ * must see by the time it takes what others look for */
 struct prefix_memo {
 	struct prefix_key parent;
 	struct prefix_key key;
+	uint32_t domain;
 	bool used;
 };
 
-/* Key of the block of @tokens after @parent, which may be @ret_key. Return: 0 or -ENOMEM. */
-int node_key_next(struct prefix_index *index, uint32_t space,
+/* The root of public chains, from the keyer's secret. Return: 0 or -ENOMEM. */
+int node_set_public_root(struct prefix_index *index, uint32_t space);
+
+/* Key of the block of @tokens after @parent, which may be @ret_key; @domain: of who asks, for the
+ * memo. Return: 0 or -ENOMEM. */
+int node_key_next(struct prefix_index *index, uint32_t space, uint32_t domain,
 		  const struct prefix_key *parent, const int32_t *tokens,
 		  struct prefix_key *ret_key);
 
@@ -31,13 +37,13 @@ int node_key_next(struct prefix_index *index, uint32_t space,
 int32_t *node_tokens(const struct prefix_index *index, uint32_t id);
 
 /* Key of the public block of @tokens, or of key @own in a space without, after the public node
- * @parent, or first of all. Return: 0 or -ENOMEM. */
-int node_public_key(struct prefix_index *index, uint32_t space,
+ * @parent, or first of all. @domain: of who asks. Return: 0 or -ENOMEM. */
+int node_public_key(struct prefix_index *index, uint32_t space, uint32_t domain,
 		    const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		    struct prefix_key *ret_key);
 
 /* The node of that block, or NODE_NONE. Return: 0 or -ENOMEM. */
-int node_find_public(struct prefix_index *index, uint32_t space,
+int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain,
 		     const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		     uint32_t *ret_id);
 

@@ -20,8 +20,8 @@ static int make_public_one(struct prefix_index *index, uint32_t id, uint32_t par
 	struct prefix_key key;
 	int r;
 
-	r = node_public_key(index, node->space, &node->key, node_tokens(index, id),
-			    parent, &key);
+	r = node_public_key(index, node->space, node->domain, &node->key,
+			    node_tokens(index, id), parent, &key);
 	if (r < 0)
 		return r;
 	node_move(index, id, parent, &node_space(index, id)->public_root, &key);
@@ -64,8 +64,8 @@ static int way_find(struct prefix_index *index, uint32_t id, struct way *way)
 		uint32_t next = way->ids[way->n_same];
 
 		r = node_find_public(index, index->nodes[next].space,
-				     &index->nodes[next].key, node_tokens(index, next),
-				     way->at, &found);
+				     index->nodes[next].domain, &index->nodes[next].key,
+				     node_tokens(index, next), way->at, &found);
 		if (r < 0)
 			return r;
 		if (found == NODE_NONE || !node_is_resident(index, found))

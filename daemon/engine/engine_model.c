@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
@@ -190,7 +191,7 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 {
 	char rope_text[96];
 	const struct prefix_model identity = identify(m, rope_text, sizeof(rope_text));
-	const struct cache_config config = {
+	struct cache_config config = {
 		.identity = &identity,
 		.block_bytes = block_bytes(m),
 		.n_blocks = m->n_blocks,
@@ -199,6 +200,10 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 	struct image_model image;
 	int r;
 
+	if (getrandom(&config.secret, sizeof(config.secret), 0) !=
+	    (ssize_t)sizeof(config.secret))
+		return fail(error, size, errno ? -errno : -EIO,
+			    "no random numbers are to be had for the cache's keys");
 	r = cache_init(&engine->cache, &config);
 	if (r)
 		return fail(error, size, r, "cannot make the cache");

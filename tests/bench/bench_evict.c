@@ -252,6 +252,7 @@ struct held {
 static double replay(const struct evict_policy *policy, enum trace trace, double *ret_ns)
 {
 	struct prefix_model model = {.block_tokens = BT};
+	const struct prefix_secret secret = {"as random as any"};
 	struct held held[N_ACTIVE] = {0};
 	struct prefix_key keys[MAX_BLOCKS];
 	static int32_t tokens[MAX_BLOCKS * BT];
@@ -266,7 +267,7 @@ static double replay(const struct evict_policy *policy, enum trace trace, double
 	memset(agents, 0, sizeof(agents));
 	check(!block_pool_init(&pool, POOL_BLOCKS + N_ACTIVE * MAX_BLOCKS, policy),
 	      "block_pool_init");
-	check(!prefix_init(&index, &pool, &model, 0, 256), "prefix_init");
+	check(!prefix_init(&index, &pool, &model, &secret, 0, 256), "prefix_init");
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	for (uint32_t i = 0; i < N_REQUESTS; i++) {
 		struct prefix_chain chain = {.keys = keys, .cap_keys = MAX_BLOCKS};

@@ -260,6 +260,7 @@ static void bench_queue(uint32_t n_clients, uint32_t n_requests)
 static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 {
 	struct prefix_model model = {.block_tokens = BLOCK_TOKENS};
+	const struct prefix_secret secret = {"as random as any"};
 	int32_t *tokens = calloc((size_t)n_cached * BLOCK_TOKENS, sizeof(*tokens));
 	uint32_t *ids = calloc(n_cached, sizeof(*ids));
 	struct prefix_key *keys = calloc(n_cached, sizeof(*keys));
@@ -274,7 +275,7 @@ static void bench_lookup(uint32_t n_blocks, uint32_t n_cached)
 
 	check(tokens && ids && keys, "calloc");
 	check(!block_pool_init(&pool, n_cached, &evict_lru), "block_pool_init");
-	check(!prefix_init(&index, &pool, &model, 0, 256), "prefix_init");
+	check(!prefix_init(&index, &pool, &model, &secret, 0, 256), "prefix_init");
 	check(!prefix_key_root(&index.keyer, &index.spaces[0].base, 0, NULL, 0, NULL, 0,
 			       &chain.root),
 	      "root");

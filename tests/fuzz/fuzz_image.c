@@ -40,7 +40,7 @@ static void put_key(struct prefix_index *index, struct image *image, uint32_t id
 		if (!memcmp(&up->root, &r->root, sizeof(r->root)))
 			before = &up->key;
 	}
-	must(node_key_next(index, 0, before, r->tokens, &r->key) == 0);
+	must(node_key_next(index, 0, r->domain, before, r->tokens, &r->key) == 0);
 }
 
 static void put_right(struct prefix_index *index, struct image *image, uint32_t id,
@@ -81,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	static const struct prefix_model common = {
 		.k_format = "fp16", .v_format = "fp16", .block_tokens = BT};
+	static const struct prefix_secret secret = {"as random as any"};
 	static uint8_t blocks[N_BLOCKS * BYTES];
 	static uint64_t map[2048];
 	struct block_pool pool;
@@ -93,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len < N_BLOCKS)
 		return 0;
 	must(block_pool_init(&pool, N_BLOCKS, &evict_adaptive) == 0);
-	must(prefix_init(&index, &pool, &common, 0, 256) == 0);
+	must(prefix_init(&index, &pool, &common, &secret, 0, 256) == 0);
 	model = (struct image_model){
 		.base = index.spaces[0].base,
 		.k_format = "fp16",

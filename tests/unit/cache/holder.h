@@ -37,12 +37,14 @@ static const struct prefix_model model = {
 	.block_tokens = BT,
 };
 
+static const struct prefix_secret secret = {"as random as any"};
+
 static inline void index_open(struct prefix_index *index, struct block_pool *pool,
 			      uint32_t n_blocks, const struct evict_policy *evict,
 			      const struct prefix_model *of, uint32_t key_bits)
 {
 	ck_assert_int_eq(block_pool_init(pool, n_blocks, evict), 0);
-	ck_assert_int_eq(prefix_init(index, pool, of, 0, key_bits), 0);
+	ck_assert_int_eq(prefix_init(index, pool, of, &secret, 0, key_bits), 0);
 }
 
 static inline void index_check(const struct prefix_index *index)

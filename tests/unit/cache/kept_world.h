@@ -52,15 +52,21 @@ static inline void fill(const int32_t *tokens, uint32_t i, uint8_t *bytes)
 	}
 }
 
-/* Index and pool over memory that is there; the image is not touched yet. */
+/* Index and pool over memory that is there; the image is not touched yet. Each process draws a
+ * secret of its own. */
 static inline void world_open(struct world *w, uint32_t n_blocks, void *map,
 			      uint8_t *blocks)
 {
+	static uint8_t n_worlds;
+
 	memset(w, 0, sizeof(*w));
 	w->n_blocks = n_blocks;
 	index_open(&w->index, &w->pool, n_blocks, &evict_adaptive, &common, 256);
+	w->index.keyer.secret.bytes[31] = ++n_worlds;
+	ck_assert_int_eq(node_set_public_root(&w->index, 0), 0);
 	w->model = (struct image_model){
 		.base = w->index.spaces[0].base,
+		.secret = w->index.keyer.secret,
 		.k_format = common.k_format,
 		.v_format = common.v_format,
 		.backend = common.backend,

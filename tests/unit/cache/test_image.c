@@ -44,6 +44,9 @@ START_TEST(everything_comes_back)
 	ck_assert_uint_eq(r.dropped, 0);
 	ck_assert_uint_eq(b.index.n_public, 2);
 	ck_assert_uint_eq(b.pool.n_pinned, a.pool.n_pinned);
+	/* the keys stay, and so does the secret that they follow from */
+	ck_assert_mem_ne(&b.model.secret, &a.model.secret, sizeof(b.model.secret));
+	ck_assert_mem_eq(&b.index.keyer.secret, &a.model.secret, sizeof(b.model.secret));
 	for (uint32_t i = 0; i < 32; i++) {
 		ck_assert_uint_eq(b.pool.blocks[i].indexed, a.pool.blocks[i].indexed);
 		if (a.pool.blocks[i].indexed) {

@@ -6,38 +6,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(key_is_sha256_of_tagged_fields)
+START_TEST(key_is_hmac_of_tagged_fields)
 {
-	/* sha256 of: tag, u32 length, bytes of each field, by Python's hashlib */
-	static const uint8_t root[] = {0x5c, 0x64, 0x24, 0xfb, 0xb0, 0xf4, 0xa0, 0x52,
-				       0xed, 0x85, 0x28, 0x8d, 0xcd, 0x92, 0x72, 0x39,
-				       0xbf, 0x0a, 0x4a, 0x16, 0xf8, 0x74, 0xe8, 0xe0,
-				       0x28, 0x5c, 0xd9, 0xc0, 0xab, 0x53, 0xe9, 0x43};
-	static const uint8_t first[] = {0xc1, 0xcb, 0x76, 0xad, 0x3b, 0x1f, 0x3f, 0xfe,
-					0xec, 0xda, 0xd2, 0x57, 0xe0, 0xa3, 0x17, 0xa6,
-					0x20, 0x8a, 0x7a, 0x79, 0x10, 0x67, 0x8c, 0x17,
-					0x9c, 0x19, 0x92, 0x83, 0x73, 0x89, 0x4f, 0x59};
+	/* by Python's hmac and hashlib, with the secret of holder.h; of each field its tag, u32
+	 * length, bytes */
+	static const uint8_t root[] = {0x4e, 0xbf, 0x37, 0xde, 0xff, 0xdd, 0xbd, 0x99,
+				       0x6b, 0x66, 0xb7, 0xf2, 0xe1, 0x66, 0x41, 0xf9,
+				       0xeb, 0x4d, 0x88, 0x8f, 0xb0, 0xc8, 0xd3, 0x30,
+				       0xda, 0x9f, 0x60, 0x43, 0x4e, 0xb3, 0xfa, 0x71};
+	static const uint8_t first[] = {0xe3, 0x40, 0x41, 0xe8, 0xdb, 0xd1, 0xe1, 0x7e,
+					0x2c, 0xab, 0xdb, 0xc6, 0xea, 0x4d, 0x84, 0x52,
+					0xce, 0x71, 0xbb, 0xd4, 0x9b, 0x85, 0x9e, 0x62,
+					0x66, 0x8a, 0xc4, 0x53, 0x6b, 0x6f, 0x61, 0xe5};
+	static const uint8_t ids[] = {0xd3, 0x23, 0xd3, 0x7c, 0xda, 0x95, 0x14, 0xbb,
+				      0x53, 0x63, 0x1a, 0x62, 0xfb, 0x9e, 0xb1, 0xc8,
+				      0xbb, 0xea, 0xa7, 0x45, 0x28, 0x41, 0xc6, 0x2e,
+				      0x08, 0x61, 0x42, 0x37, 0x6a, 0x8a, 0xd6, 0xfd};
 	static const int32_t tokens[BT] = {1, 2, 3, 49151};
+	struct prefix_secret derived;
 	struct prefix_keyer keyer;
 	struct prefix_key base, key;
 
-	ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &secret, 256), 0);
 	ck_assert_int_eq(prefix_key_base(&keyer, &model, &base), 0);
 	ck_assert_int_eq(
 		prefix_key_root(&keyer, &base, 1000, "lora", 4, "pepper", 6, &key), 0);
 	ck_assert_mem_eq(key.bytes, root, sizeof(root));
 	ck_assert_int_eq(prefix_key_next(&keyer, &key, tokens, BT, &key), 0);
 	ck_assert_mem_eq(key.bytes, first, sizeof(first));
+	ck_assert_int_eq(prefix_key_derive(&keyer, "prefix ids", &derived), 0);
+	ck_assert_mem_eq(derived.bytes, ids, sizeof(ids));
 	prefix_keyer_deinit(&keyer);
-	ck_assert_int_eq(prefix_keyer_init(&keyer, 0), -EINVAL);
-	ck_assert_int_eq(prefix_keyer_init(&keyer, 257), -EINVAL);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &secret, 0), -EINVAL);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &secret, 257), -EINVAL);
 }
 END_TEST
 
 START_TEST(every_field_changes_the_root)
 {
 	struct prefix_model other[9];
-	struct prefix_key base, keys[14];
+	struct prefix_key base, keys[15];
 	struct prefix_keyer keyer;
 	uint32_t n = 0;
 
@@ -57,14 +65,14 @@ START_TEST(every_field_changes_the_root)
 	other[7].v_format = "int8";
 	other[8].block_tokens = 2 * BT;
 	for (int i = 0; i < 9; i++) {
-		ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+		ck_assert_int_eq(prefix_keyer_init(&keyer, &secret, 256), 0);
 		ck_assert_int_eq(prefix_key_base(&keyer, &other[i], &base), 0);
 		ck_assert_int_eq(
 			prefix_key_root(&keyer, &base, 1, NULL, 0, NULL, 0, &keys[n++]),
 			0);
 		prefix_keyer_deinit(&keyer);
 	}
-	ck_assert_int_eq(prefix_keyer_init(&keyer, 256), 0);
+	ck_assert_int_eq(prefix_keyer_init(&keyer, &secret, 256), 0);
 	ck_assert_int_eq(prefix_key_base(&keyer, &model, &base), 0);
 	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, NULL, 0, NULL, 0, &keys[n++]),
 			 0);
@@ -74,6 +82,10 @@ START_TEST(every_field_changes_the_root)
 			 0);
 	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, "a", 1, "bc", 2, &keys[n++]),
 			 0);
+	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, NULL, 0, "abc", 3, &keys[n++]),
+			 0);
+	/* and so does every bit of the secret */
+	keyer.secret.bytes[31] ^= 0x80;
 	ck_assert_int_eq(prefix_key_root(&keyer, &base, 1, NULL, 0, "abc", 3, &keys[n++]),
 			 0);
 	prefix_keyer_deinit(&keyer);
@@ -95,14 +107,38 @@ START_TEST(memo_has_the_right_key)
 		struct prefix_key key = f.index.spaces[0].public_root, want = key;
 
 		for (int k = 0; k < 2; k++) {
-			ck_assert_int_eq(node_key_next(&f.index, 0, &key, tokens, &key),
-					 0);
+			ck_assert_int_eq(
+				node_key_next(&f.index, 0, 1, &key, tokens, &key), 0);
 			ck_assert_int_eq(
 				prefix_key_next(&f.index.keyer, &want, tokens, BT, &want),
 				0);
 			ck_assert_mem_eq(&key, &want, sizeof(key));
 		}
 	}
+	teardown(&f);
+}
+END_TEST
+
+/* What one domain looked up below the public root is hashed again for another. */
+START_TEST(memo_is_for_one_domain)
+{
+	static const int32_t tokens[BT] = {1, 2, 3, 4};
+	struct prefix_key keys[2];
+	struct fixture f;
+
+	setup(&f, 4, 256);
+	for (uint32_t k = 0; k < 4; k++) {
+		uint32_t n_used = 0;
+
+		ck_assert_int_eq(node_key_next(&f.index, 0, 1000 + k % 2,
+					       &f.index.spaces[0].public_root, tokens,
+					       &keys[k % 2]),
+				 0);
+		for (uint32_t i = 0; i < PREFIX_MEMO_KEYS; i++)
+			n_used += f.index.memo[i].used;
+		ck_assert_uint_eq(n_used, k ? 2 : 1);
+	}
+	ck_assert_mem_eq(&keys[0], &keys[1], sizeof(keys[0]));
 	teardown(&f);
 }
 END_TEST
@@ -474,9 +510,10 @@ int main(void)
 {
 	TCase *tc = tcase_create("index");
 
-	tcase_add_test(tc, key_is_sha256_of_tagged_fields);
+	tcase_add_test(tc, key_is_hmac_of_tagged_fields);
 	tcase_add_test(tc, every_field_changes_the_root);
 	tcase_add_test(tc, memo_has_the_right_key);
+	tcase_add_test(tc, memo_is_for_one_domain);
 	tcase_add_test(tc, hits_stay_inside_domain_and_salt);
 	tcase_add_test(tc, equal_block_is_swapped);
 	tcase_add_test(tc, leaves_go_first);

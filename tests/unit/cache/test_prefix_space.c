@@ -182,7 +182,7 @@ START_TEST(nodes_outlive_their_blocks)
 	uint32_t nodes[3], n = 0, id;
 
 	ck_assert_int_eq(block_pool_init(&pool, 4, &evict_adaptive), 0);
-	ck_assert_int_eq(prefix_init(&index, &pool, &model, MAX_NODES, 256), 0);
+	ck_assert_int_eq(prefix_init(&index, &pool, &model, &secret, MAX_NODES, 256), 0);
 	holder_init(&index, &a, 1, 1, "");
 	ck_assert_uint_eq(holder_fill(&index, &a, 3), 0);
 	for (int i = 0; i < 3; i++)

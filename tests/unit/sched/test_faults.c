@@ -251,6 +251,7 @@ END_TEST
 START_TEST(keys_without_libcrypto)
 {
 	struct prefix_model model = {.k_format = "fp16", .block_tokens = BT};
+	const struct prefix_secret secret = {"as random as any"};
 	int32_t tokens[BT] = {0};
 	struct prefix_keyer keyer;
 	struct prefix_key base, key;
@@ -260,7 +261,7 @@ START_TEST(keys_without_libcrypto)
 
 	for (long n = 0; r; n++) {
 		crypto_fails_after = n;
-		r = prefix_keyer_init(&keyer, 256);
+		r = prefix_keyer_init(&keyer, &secret, 256);
 		crypto_fails_after = -1;
 		ck_assert(!r || r == -ENOMEM);
 	}
@@ -312,6 +313,7 @@ START_TEST(impossible_settings)
 					  .max_waiting = 8,
 					  .block_tokens = BT};
 	struct prefix_model model = {.block_tokens = 0};
+	const struct prefix_secret secret = {"as random as any"};
 	struct block_pool pool;
 	struct prefix_index index;
 	struct sched *sched;
@@ -337,10 +339,13 @@ START_TEST(impossible_settings)
 #undef BAD
 	ck_assert_int_eq(block_pool_init(&pool, 0, &evict_lru), -EINVAL);
 	ck_assert_int_eq(block_pool_init(&pool, UINT32_MAX, &evict_lru), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 256), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, &secret, 0, 256),
+			 -EINVAL);
 	model.block_tokens = BT;
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 0), -EINVAL);
-	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, 0, 257), -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, &secret, 0, 0),
+			 -EINVAL);
+	ck_assert_int_eq(prefix_init(&index, &w.cache.pool, &model, &secret, 0, 257),
+			 -EINVAL);
 	world_close(&w);
 }
 END_TEST
