@@ -61,13 +61,13 @@ size_t escape_bytes(char *dst, size_t size, const char *src, size_t len)
 	return cutter.len;
 }
 
-/* Bytes of the character at @s, 0 if there is none that may be shown: controls are not. */
+/* Bytes of the character at @s, 0 if there is none that may be shown: hidden ones are not. */
 static size_t shown_len(const char *s, size_t len)
 {
 	uint32_t code;
 	int n = utf8_next(s, len, &code);
 
-	return n > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f) ? (size_t)n : 0;
+	return n > 0 && !utf8_is_hidden(code) ? (size_t)n : 0;
 }
 
 size_t escape_controls(char *dst, size_t size, const char *src, size_t len)

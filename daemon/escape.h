@@ -9,7 +9,7 @@
  * least 1; cut with "..." between characters. Return: the length of the result. */
 size_t escape_bytes(char *dst, size_t size, const char *src, size_t len);
 
-/* Text of our own: well-formed UTF-8 stays as well, except control characters and backslashes. */
+/* Text of our own: well-formed UTF-8 stays as well, except hidden characters and backslashes. */
 size_t escape_controls(char *dst, size_t size, const char *src, size_t len);
 
 #endif

@@ -9,22 +9,20 @@
 #include "ipc/status.h"
 #include "ipc/utf8.h"
 
-/* C0, DEL, and C1 (two bytes in UTF-8), which some terminals obey. @s is valid UTF-8. */
-static bool is_control(const uint8_t *s)
-{
-	return s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && s[1] < 0xa0);
-}
-
 /* A fixed field from the wire: terminated, printable, nothing behind the end. */
 static bool string_ok(const char *s, size_t size)
 {
-	size_t len = strnlen(s, size), i;
+	size_t len = strnlen(s, size), i = 0;
+	uint32_t code;
+	int n;
 
-	if (len == size || utf8_valid_len(s, len) != len)
+	if (len == size)
 		return false;
-	for (i = 0; i < len; i++)
-		if (is_control((const uint8_t *)s + i))
+	for (; i < len; i += (size_t)n) {
+		n = utf8_next(s + i, len - i, &code);
+		if (n <= 0 || utf8_is_hidden(code))
 			return false;
+	}
 	for (; i < size; i++)
 		if (s[i] != 0)
 			return false;
@@ -33,22 +31,23 @@ static bool string_ok(const char *s, size_t size)
 
 void proto_set_string(char *dst, size_t size, const char *src)
 {
-	const uint8_t *s = (const uint8_t *)src;
 	size_t len = strlen(src), at = 0, n;
+	uint32_t code = 0;
+	int r;
 
 	memset(dst, 0, size);
 	while (len > 0) {
-		n = utf8_char_len(s, len);
-		if (at + (n ? n : 1) > size - 1)
+		r = utf8_next(src, len, &code);
+		n = r > 0 ? (size_t)r : 1;
+		if (at + n > size - 1)
 			break;
-		if (n == 0 || is_control(s)) {
+		if (r <= 0 || utf8_is_hidden(code)) {
 			dst[at++] = '?';
-			n = n ? n : 1;
 		} else {
-			memcpy(dst + at, s, n);
+			memcpy(dst + at, src, n);
 			at += n;
 		}
-		s += n;
+		src += n;
 		len -= n;
 	}
 }

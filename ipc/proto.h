@@ -39,7 +39,7 @@ struct proto_request {
  * proto_parse_request() - daemon: a packet from a client
  * @greeted: HELLO was accepted before
  *
- * After PROTO_OK strings are terminated, valid UTF-8 without control characters, reserved fields
+ * After PROTO_OK strings are terminated, valid UTF-8 without hidden characters, reserved fields
  * are 0, magic and version fit. Limits and rights are left to the handler.
  */
 enum proto_verdict proto_parse_request(const void *buf, size_t len, bool greeted,

@@ -9,7 +9,7 @@
 #include "client/kvctl/utf8.h"
 
 /* Strings of the wire are terminated in their array by contract; do not rely on it. */
-#define STR(field) (int)strnlen((field), sizeof(field)), (field)
+#define STR(field) (field), strnlen((field), sizeof(field))
 
 static void json_field(struct json *json, const char *key, const char *str, size_t size)
 {
@@ -119,9 +119,9 @@ static void print_model(const struct kvd_model_info *model)
 		return;
 	}
 	fputs("  model     ", stdout);
-	utf8_put_name(stdout, model->name, strnlen(model->name, sizeof(model->name)));
+	utf8_put_name(stdout, STR(model->name));
 	fputs(" (", stdout);
-	utf8_put_name(stdout, model->arch, strnlen(model->arch, sizeof(model->arch)));
+	utf8_put_name(stdout, STR(model->arch));
 	printf("), context %u tokens\n", model->context_length);
 }
 
@@ -130,15 +130,20 @@ static void print_status(const struct kvd_stats *stats)
 	const uint64_t used = stats->blocks_cached + stats->blocks_active;
 	char age[32];
 
-	printf("kvd %.*s, generation %" PRIu64 ", up %s, backend %.*s\n",
-	       STR(stats->release), stats->generation, kvctl_age(stats->uptime_ns, age),
-	       STR(stats->backend));
+	fputs("kvd ", stdout);
+	utf8_put_name(stdout, STR(stats->release));
+	printf(", generation %" PRIu64 ", up %s, backend ", stats->generation,
+	       kvctl_age(stats->uptime_ns, age));
+	utf8_put_name(stdout, STR(stats->backend));
+	putchar('\n');
 	print_model(&stats->model);
 	printf("  cache     %" PRIu64 " of %" PRIu64
-	       " blocks in use (%.1f of %.1f MiB), %.*s\n",
+	       " blocks in use (%.1f of %.1f MiB), ",
 	       used, stats->blocks_total,
 	       (double)used * (double)stats->model.block_bytes / 1048576.0,
-	       (double)stats->pool_bytes / 1048576.0, STR(stats->cache_format));
+	       (double)stats->pool_bytes / 1048576.0);
+	utf8_put_name(stdout, STR(stats->cache_format));
+	putchar('\n');
 	printf("  hits      %.1f %% of %" PRIu64 " looked up tokens; %" PRIu64
 	       " from another process\n",
 	       percent(stats->hit_tokens, stats->queried_tokens), stats->queried_tokens,

@@ -38,12 +38,18 @@ static void print_head(const struct top *top, FILE *f)
 	const struct kvd_stats *s = &top->stats;
 	char age[32];
 
-	fprintf(f, "kvd %.*s up %s, ", STR(s->release), kvctl_age(s->uptime_ns, age));
+	fputs("kvd ", f);
+	put_name(f, s->release, sizeof(s->release));
+	fprintf(f, " up %s, ", kvctl_age(s->uptime_ns, age));
 	if (s->model.arch[0])
 		put_name(f, s->model.name, sizeof(s->model.name));
 	else
 		fputs("no model", f);
-	fprintf(f, ", %.*s, KV %.*s\n", STR(s->backend), STR(s->cache_format));
+	fputs(", ", f);
+	put_name(f, s->backend, sizeof(s->backend));
+	fputs(", KV ", f);
+	put_name(f, s->cache_format, sizeof(s->cache_format));
+	putc('\n', f);
 	fprintf(f,
 		"blocks    %" PRIu64 " of %" PRIu64 " free, %" PRIu64 " cached, %" PRIu64
 		" active, %" PRIu64 " pinned, %" PRIu64 " evicted\n",

@@ -218,5 +218,37 @@ def test_doctor_finds_uneven_books():
             assert words in checks[name]["text"] + checks[name]["fix"], checks[name]
 
 
+def test_no_word_of_a_daemon_steers_the_terminal():
+    """Each string that it sends, in each place where kvctl shows it: who serves the socket may
+    be anybody."""
+    bad = "x\x1b[2J\u009b2Jy\u202ez\n\t".encode()
+    words = ("kvd_stats.release", "kvd_stats.backend", "kvd_stats.cache_format",
+             "kvd_model_info.name", "kvd_model_info.arch", "kvd_client_info.name",
+             "kvd_quota_info.domain", "kvd_server_info.release")
+    with open(os.path.join(kvdtest.ROOT, "tests", "abi", "abi-1.txt"), encoding="ascii") as f:
+        at = re.search(r"^struct kvd_stats.model offset (\d+) size \d+$", f.read(), re.M)
+    with FakeDaemon({**EVEN, **dict.fromkeys(words, bad)}) as fake:
+        plain = fake.fill
+
+        def fill(name):
+            """With a model in the statistics as well."""
+            data, model = plain(name), plain("kvd_model_info")
+            start = int(at.group(1))
+            return (data if name != "kvd_stats" else
+                    data[:start] + model + data[start + len(model):])
+
+        fake.fill = fill
+        for verb in (["status"], ["stats"], ["clients"], ["cache", "quota"], ["doctor"],
+                     ["top", "-b", "-n", "1"], ["__complete", "models"]):
+            for more in ([], ["--json"]):
+                done = subprocess.run([KVCTL, *verb, *more, "-s", fake.path], timeout=60,
+                                      capture_output=True, text=True, check=False)
+                shown = done.stdout + done.stderr
+                assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown), \
+                    (verb, more, shown)
+                if verb[0] in ("status", "stats", "clients", "top"):
+                    assert "x" in shown and done.returncode == OK, (verb, more, shown)
+
+
 if __name__ == "__main__":
     sys.exit(kvdtest.run(globals()))

@@ -69,7 +69,7 @@ extern "C" {
 
 /*
  * Strings are fixed char arrays of UTF-8, always terminated inside the array,
- * the rest of it 0. A name has no control characters.
+ * the rest of it 0. A name has no control or format characters (Unicode Cc, Cf).
  */
 
 /* ------------------------------------------------------------------------

@@ -114,8 +114,27 @@ START_TEST(names)
 		{"\xf4\x90\x80\x80", false}, /* above U+10FFFF */
 		{"\xe2\x82", false},         /* cut */
 		{"€", true},
-		{"a\0b", false},     /* something behind the end */
-		{"12345678", false}, /* see below: not terminated */
+		/* what hides, joins or turns the text around it */
+		{"a\u00adb", false},
+		{"a\u061cb", false},
+		{"a\u200bb", false},
+		{"a\u200eb", false},
+		{"a\u200fb", false},
+		{"a\u2028b", false},
+		{"a\u202ab", false},
+		{"a\u202eb", false},
+		{"a\u2066b", false},
+		{"a\u2069b", false},
+		{"\ufeffb", false},
+		{"\U000e0041", false},
+		{"\xc2\x9b"
+		 "2J",
+		 false}, /* CSI */
+		{"e\u0301", true},
+		{"\U0001f4a9", true},
+		{"\u2027\u202f", true}, /* beside the range */
+		{"a\0b", false},        /* something behind the end */
+		{"12345678", false},    /* see below: not terminated */
 	};
 	struct kvd_msg_hello h;
 	struct proto_request req;
@@ -135,6 +154,8 @@ START_TEST(names)
 	ck_assert_str_eq(out, "a?b?€");
 	proto_set_string(out, sizeof(out), "\xc2\x9b\xc2\xa0z"); /* CSI, no-break space */
 	ck_assert_str_eq(out, "?\xc2\xa0z");
+	proto_set_string(out, sizeof(out), "a\u202eb\u2069");
+	ck_assert_str_eq(out, "a?b?");
 	proto_set_string(out, sizeof(out), "1234567890");
 	ck_assert_str_eq(out, "1234567");
 	ck_assert_uint_eq(utf8_valid_len("ab\xc3\xa9\xc3", 5), 4);
