@@ -30,6 +30,9 @@
 /* Nodes that prefix_find_rows() looks at. */
 #define PREFIX_MAX_HEADS 32
 
+/* Public nodes that are compared one by one, before they are looked up by key. */
+#define PREFIX_MAX_PUBLIC 16
+
 static bool block_is_leaf(const void *data, uint32_t block)
 {
 	const struct prefix_index *index = data;
@@ -140,6 +143,7 @@ int prefix_add_space(struct prefix_index *index, const struct prefix_model *mode
 		return -EINVAL;
 	space->block_tokens = model->block_tokens;
 	space->keys_only = model->keys_only;
+	space->first_public = NODE_NONE;
 	r = prefix_key_base(&index->keyer, model, &space->base);
 	if (!r)
 		r = node_set_public_root(index, index->n_spaces);
@@ -230,6 +234,11 @@ int node_public_key(struct prefix_index *index, uint32_t space, uint32_t domain,
 	return 0;
 }
 
+/*
+ * Mostly there are a few public nodes, so all of them are compared: each who looks touches the same
+ * memory, whatever for. A table by key would have the line of the caches warm that another user
+ * looked at last.
+ */
 int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain,
 		     const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		     uint32_t *ret_id)
@@ -237,10 +246,28 @@ int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain
 	const struct prefix_space *s = &index->spaces[space];
 	const struct prefix_chain chain = {
 		.root = s->public_root, .space = space, .domain = PREFIX_DOMAIN_PUBLIC};
+	uint32_t id = *node_publics(index, space, parent);
 	struct prefix_key key;
-	int r = node_public_key(index, space, domain, own, tokens, parent, &key);
+	int r;
 
 	*ret_id = NODE_NONE;
+	for (int n = 0; n < PREFIX_MAX_PUBLIC; n++) {
+		if (id == NODE_NONE)
+			return 0;
+		if (node_matches(index, id, &chain,
+				 s->keys_only ? own : &index->nodes[id].key, tokens,
+				 parent)) {
+			if (!node_is_resident(index, id)) {
+				*ret_id = id;
+			} else {
+				if (node_verify(index, id))
+					*ret_id = id;
+				return 0;
+			}
+		}
+		id = index->nodes[id].links[PREFIX_BY_PARENT].next;
+	}
+	r = node_public_key(index, space, domain, own, tokens, parent, &key);
 	if (!r)
 		*ret_id = find_by_key(index, &chain, &key, tokens, parent);
 	return r;

@@ -42,8 +42,8 @@ enum {
 	PREFIX_FULL = 3,   /* no node is free: stay private */
 };
 
-/* The tables that a node may stand in. */
-enum prefix_table { PREFIX_BY_KEY, PREFIX_BY_HEAD, PREFIX_N_TABLES };
+/* The tables that a node may stand in; the last one, lists of public nodes by what is before. */
+enum prefix_table { PREFIX_BY_KEY, PREFIX_BY_HEAD, PREFIX_BY_PARENT, PREFIX_N_TABLES };
 
 /* Neighbours in a list; NODE_NONE at the ends. */
 struct prefix_link {
@@ -51,11 +51,12 @@ struct prefix_link {
 	uint32_t prev;
 };
 
-/* What one identity fills. @base is a part of every root; with @keys_only chains come with keys and
- * without tokens. */
+/* What one identity fills. @base is a part of every root; @first_public: of the public nodes that
+ * begin a chain; with @keys_only chains come with keys and without tokens. */
 struct prefix_space {
 	struct prefix_key base;
 	struct prefix_key public_root;
+	uint32_t first_public;
 	uint32_t block_tokens;
 	bool keys_only;
 };
@@ -63,11 +64,12 @@ struct prefix_space {
 /* What the index knows of one block. @key: of a partial one that of the block before it, or the
  * root. @life: number of its publication: (life, number of the node) is a name given once. @block:
  * where its bytes are, or BLOCK_NONE. @parent: node before it, or NODE_NONE; of a free node the
- * next free one. @first_child, @siblings: list of the nodes whose parent this is; @n_resident:
- * those that have a block. @n_rows: rows that others may read; 0: the node is free. @n_tokens: rows
- * of the whole chain. @pinned: an administrator pinned the prefix that ends here. @unverified: of a
- * former process, and its bytes were not compared with their checksum yet. @doomed: its bytes were
- * wrong: it is in no table, and waits to be dropped. @mark: of prefix_restore() */
+ * next free one. @first_child, @siblings: list of the nodes whose parent this is; @first_public: of
+ * the public ones among them; @n_resident: those that have a block. @n_rows: rows that others may
+ * read; 0: the node is free. @n_tokens: rows of the whole chain. @pinned: an administrator pinned
+ * the prefix that ends here. @unverified: of a former process, and its bytes were not compared with
+ * their checksum yet. @doomed: its bytes were wrong: it is in no table, and waits to be dropped.
+ * @mark: of prefix_restore() */
 struct prefix_node {
 	struct prefix_key key;
 	struct prefix_key root;
@@ -76,6 +78,7 @@ struct prefix_node {
 	uint32_t domain;
 	uint32_t parent;
 	uint32_t first_child;
+	uint32_t first_public;
 	struct prefix_link siblings;
 	uint32_t n_children;
 	uint32_t n_resident;

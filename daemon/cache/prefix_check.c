@@ -100,6 +100,12 @@ static bool list_valid(const struct prefix_index *index, const uint32_t *first,
 			if (node_is_partial(index, id) ||
 			    node_bucket(index, &node->key) != first)
 				return false;
+		} else if (table == PREFIX_BY_PARENT) {
+			if (!node_is_public(index, id) ||
+			    first != (node->parent == NODE_NONE
+					      ? &node_space(index, id)->first_public
+					      : &index->nodes[node->parent].first_public))
+				return false;
 		} else if (!node_tokens(index, id) ||
 			   node_heads(index, &node->root, node->parent,
 				      *node_tokens(index, id)) != first) {
@@ -123,6 +129,23 @@ static bool tables_valid(const struct prefix_index *index, uint32_t want_keys,
 	       n_keys == want_keys && n_heads == want_heads && n_doomed == want_doomed;
 }
 
+/* Each public node stands in the list of what is before it. */
+static bool publics_valid(const struct prefix_index *index, uint32_t want)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < index->n_spaces; i++)
+		if (!list_valid(index, &index->spaces[i].first_public, PREFIX_BY_PARENT,
+				false, &n))
+			return false;
+	for (uint32_t i = 0; i < index->cap_nodes; i++)
+		if (node_in_use(index, i) &&
+		    !list_valid(index, &index->nodes[i].first_public, PREFIX_BY_PARENT,
+				false, &n))
+			return false;
+	return n == want;
+}
+
 /* Whether the free list has all nodes that are not in use. */
 static bool free_list_valid(const struct prefix_index *index)
 {
@@ -139,7 +162,7 @@ static bool free_list_valid(const struct prefix_index *index)
 int prefix_check(const struct prefix_index *index)
 {
 	uint32_t n_used = 0, n_resident = 0, n_indexed = 0, n_public = 0;
-	uint32_t n_keys = 0, n_heads = 0, n_doomed = 0;
+	uint32_t n_keys = 0, n_heads = 0, n_doomed = 0, n_listed = 0;
 
 	for (uint32_t i = 0; i < index->cap_nodes; i++) {
 		const struct prefix_node *node = &index->nodes[i];
@@ -152,6 +175,7 @@ int prefix_check(const struct prefix_index *index)
 		n_resident += node_is_resident(index, i);
 		n_public += node_is_public(index, i);
 		n_doomed += node->doomed;
+		n_listed += !node->doomed && node_is_public(index, i);
 		n_keys += !node->doomed && !node_is_partial(index, i);
 		n_heads += !node->doomed && node_tokens(index, i);
 	}
@@ -159,7 +183,8 @@ int prefix_check(const struct prefix_index *index)
 		n_indexed += block_pool_get(index->pool, i)->indexed;
 	if (n_used != index->n_nodes || n_resident != n_indexed ||
 	    n_public != index->n_public || !free_list_valid(index) ||
-	    !tables_valid(index, n_keys, n_heads, n_doomed))
+	    !tables_valid(index, n_keys, n_heads, n_doomed) ||
+	    !publics_valid(index, n_listed))
 		return -EINVAL;
 	return 0;
 }

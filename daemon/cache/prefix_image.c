@@ -83,6 +83,7 @@ static void record_take(struct rebuild *rb, uint32_t block)
 		.domain = r->domain,
 		.parent = r->parent,
 		.first_child = NODE_NONE,
+		.first_public = NODE_NONE,
 		.n_rows = rb->image->block_tokens,
 		.unverified = true,
 		.mark = MARK_WHOLE,

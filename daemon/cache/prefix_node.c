@@ -95,14 +95,24 @@ uint32_t *node_heads(const struct prefix_index *index, const struct prefix_key *
 	return &index->heads[(uint32_t)(h >> 32) & (index->n_buckets - 1)];
 }
 
+uint32_t *node_publics(struct prefix_index *index, uint32_t space, uint32_t parent)
+{
+	return parent == NODE_NONE ? &index->spaces[space].first_public
+				   : &index->nodes[parent].first_public;
+}
+
 /* Where the list begins that the node stands in, or has to; NULL: in none. */
-static uint32_t *table_bucket(const struct prefix_index *index, enum prefix_table table,
+static uint32_t *table_bucket(struct prefix_index *index, enum prefix_table table,
 			      uint32_t id)
 {
 	const struct prefix_node *node = &index->nodes[id];
 
 	if (table == PREFIX_BY_KEY)
 		return node_is_partial(index, id) ? NULL : node_bucket(index, &node->key);
+	if (table == PREFIX_BY_PARENT)
+		return node_is_public(index, id)
+			       ? node_publics(index, node->space, node->parent)
+			       : NULL;
 	return node_tokens(index, id) ? node_heads(index, &node->root, node->parent,
 						   *node_tokens(index, id))
 				      : NULL;
@@ -193,6 +203,8 @@ void node_free_all(struct prefix_index *index)
 		};
 	for (uint32_t i = 0; i < index->n_buckets; i++)
 		index->buckets[i] = index->heads[i] = NODE_NONE;
+	for (uint32_t i = 0; i < index->n_spaces; i++)
+		index->spaces[i].first_public = NODE_NONE;
 	index->free_node = 0;
 	index->doomed = NODE_NONE;
 	index->n_nodes = index->n_public = 0;
@@ -240,6 +252,7 @@ int node_add(struct prefix_index *index, const struct prefix_chain *chain,
 		.domain = chain->domain,
 		.parent = parent,
 		.first_child = NODE_NONE,
+		.first_public = NODE_NONE,
 		.space = (uint8_t)chain->space,
 	};
 	if (index->image)
@@ -324,8 +337,8 @@ void node_doom(struct prefix_index *index, uint32_t id)
 }
 
 /* What hangs below a node whose chain has other blocks now has as many tokens as before. */
-void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
-	       const struct prefix_key *root, const struct prefix_key *key)
+void node_move_public(struct prefix_index *index, uint32_t id, uint32_t parent,
+		      const struct prefix_key *key)
 {
 	struct prefix_node *node = &index->nodes[id];
 	uint32_t from = node->parent, n_pins;
@@ -346,7 +359,8 @@ void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
 		walks_lose(index, id);
 		tree_remove(index, id);
 	}
-	node->root = *root;
+	node->root = node_space(index, id)->public_root;
+	node->domain = PREFIX_DOMAIN_PUBLIC;
 	node->key = *key;
 	node->parent = parent;
 	tables_add(index, id);

@@ -42,6 +42,9 @@ int node_public_key(struct prefix_index *index, uint32_t space, uint32_t domain,
 		    const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		    struct prefix_key *ret_key);
 
+/* First of the public nodes that follow @parent, which is public, or begin a chain. */
+uint32_t *node_publics(struct prefix_index *index, uint32_t space, uint32_t parent);
+
 /* The node of that block, or NODE_NONE. Return: 0 or -ENOMEM. */
 int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain,
 		     const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
@@ -86,10 +89,10 @@ void node_detach(struct prefix_index *index, uint32_t id);
 /* It is no longer found, and prefix_drop_step() drops it; nobody holds it. */
 void node_doom(struct prefix_index *index, uint32_t id);
 
-/* The node is found below @parent and by another key from now on. That is the parent it has, or
- * nobody holds its block. */
-void node_move(struct prefix_index *index, uint32_t id, uint32_t parent,
-	       const struct prefix_key *root, const struct prefix_key *key);
+/* The node is public and found below @parent, by another key, from now on. That is the parent it
+ * has, or nobody holds its block. */
+void node_move_public(struct prefix_index *index, uint32_t id, uint32_t parent,
+		      const struct prefix_key *key);
 
 /* Pins the blocks of a resident node and of the chain above it, so that they stay cached. */
 void node_pin_chain(struct prefix_index *index, uint32_t id);

@@ -24,8 +24,7 @@ static int make_public_one(struct prefix_index *index, uint32_t id, uint32_t par
 			    node_tokens(index, id), parent, &key);
 	if (r < 0)
 		return r;
-	node_move(index, id, parent, &node_space(index, id)->public_root, &key);
-	node->domain = PREFIX_DOMAIN_PUBLIC;
+	node_move_public(index, id, parent, &key);
 	block_pool_set_domain(index->pool, node->block, PREFIX_DOMAIN_PUBLIC);
 	index->n_public++;
 	node_rewrite(index, id);
