@@ -140,23 +140,19 @@ static void on_watchdog(struct loop_timer *timer, uint64_t now_ns)
 static void on_status(struct loop_timer *timer, uint64_t now_ns)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, status);
-	struct kvd_stats s = {0};
 	char text[sizeof(daemon->status_text)];
 
 	log_catch_up();
-	engine_stats(&daemon->engine, &s);
-	if (!daemon->engine.model)
-		snprintf(text, sizeof(text), "no model (kvctl model fetch); %u clients",
-			 daemon->sessions.n_sessions);
-	else
-		snprintf(text, sizeof(text),
-			 "%s on %s, %llu/%llu blocks used, %u clients, %.1f%% hit",
-			 daemon->engine.info.name, s.backend,
-			 (unsigned long long)(s.blocks_total - s.blocks_free),
-			 (unsigned long long)s.blocks_total, daemon->sessions.n_sessions,
-			 s.queried_tokens
-				 ? 100.0 * (double)s.hit_tokens / (double)s.queried_tokens
-				 : 0.0);
+	/* every local user reads it: nothing of what clients do */
+	if (!daemon->engine.model) {
+		snprintf(text, sizeof(text), "no model (kvctl model fetch)");
+	} else {
+		struct kvd_stats s = {0};
+
+		engine_stats(&daemon->engine, &s);
+		snprintf(text, sizeof(text), "serves %s on %s", daemon->engine.info.name,
+			 s.backend);
+	}
 	if (daemon->sessions.draining) {
 		size_t len = strlen(text);
 

@@ -38,6 +38,20 @@ enum user_resource {
 	USER_N_RESOURCES,
 };
 
+/* What sessions count for a user, who is told no other counts: since the first of its connections
+ * that are open; @rings: open now. @tokens_cached: of its prompts' tokens, found in the cache */
+struct user_counts {
+	uint64_t requests_completed;
+	uint64_t requests_failed;
+	uint64_t requests_cancelled;
+	uint64_t tokens_prompt;
+	uint64_t tokens_cached;
+	uint64_t tokens_generated;
+	uint64_t sessions;
+	uint64_t sessions_faulty;
+	uint64_t rings;
+};
+
 /**
  * struct user - one uid
  * @member: the domain of the configuration that it is in, or NULL
@@ -61,6 +75,7 @@ struct user {
 	uint64_t used[USER_N_RESOURCES];
 	struct turn_user turns;
 	uint32_t set;
+	struct user_counts counts;
 };
 
 /* What one object costs its user, embedded in it. All zero: nothing was charged. */

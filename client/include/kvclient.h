@@ -396,7 +396,8 @@ KVC_API int kvc_detokenize(struct kvc_client *client, const uint32_t *tokens, si
  * something returns KVD_E_RESTARTED, and may or may not have changed it.
  */
 
-/* Set ret_stats->size to sizeof(*ret_stats) first; no more than that is written. */
+/* Set ret_stats->size to sizeof(*ret_stats) first; no more than that is written. Without
+ * KVD_FEATURE_ADMIN counters are of the caller's own user, see struct kvd_stats. */
 KVC_API int kvc_stats(struct kvc_client *client, struct kvd_stats *ret_stats);
 
 /* List the connected clients; without KVD_FEATURE_ADMIN those of the caller's uid. Return: how many
@@ -416,7 +417,8 @@ KVC_API int kvc_quota_set(struct kvc_client *client, uint32_t uid, uint32_t set,
 /**
  * kvc_drain() - refuse new requests for the model, or accept them again
  * @action: enum kvd_drain_action; all but KVD_DRAIN_ASK need KVD_FEATURE_ADMIN
- * @ret_requests: operations of all clients that have not ended; may be NULL
+ * @ret_requests: operations that have not ended, of all clients, or without
+ *                KVD_FEATURE_ADMIN of the caller's user; may be NULL
  *
  * Does not wait for them: ask again until none is left. See struct kvd_msg_drain.
  *

@@ -22,9 +22,12 @@ static void hex(const uint8_t *bytes, size_t n, char *ret_text)
 		sprintf(ret_text + 2 * i, "%02x", bytes[i]);
 }
 
-static int fetch(struct kvctl *ctl, int argc, char **argv, struct kvd_stats *ret_stats)
+/* @ret_own: they are of the caller's own user only */
+static int fetch(struct kvctl *ctl, int argc, char **argv, struct kvd_stats *ret_stats,
+		 bool *ret_own)
 {
 	static const struct option options[] = {KVCTL_COMMON_OPTIONS};
+	struct kvd_server_info server = {0};
 	struct kvc_client *client;
 	int r;
 
@@ -37,11 +40,13 @@ static int fetch(struct kvctl *ctl, int argc, char **argv, struct kvd_stats *ret
 	r = kvc_stats(client, ret_stats);
 	if (r < 0)
 		r = kvctl_fail("cannot read the statistics", r);
+	kvc_get_server_info(client, &server);
+	*ret_own = !(server.features & KVD_FEATURE_ADMIN);
 	kvc_close(client);
 	return r;
 }
 
-static void print_json(const struct kvd_stats *stats)
+static void print_json(const struct kvd_stats *stats, bool own)
 {
 	char fingerprint[2 * sizeof(stats->model.fingerprint) + 1];
 	struct json json;
@@ -103,6 +108,7 @@ static void print_json(const struct kvd_stats *stats)
 	json_bool(&json, "affinity_refused", stats->affinity_refused);
 	json_u64(&json, "threads", stats->threads);
 	json_u64(&json, "cpus", stats->cpus);
+	json_str(&json, "of", own ? "own" : "all");
 	json_close_object(&json);
 	json_end(&json);
 }
@@ -125,7 +131,7 @@ static void print_model(const struct kvd_model_info *model)
 	printf("), context %u tokens\n", model->context_length);
 }
 
-static void print_status(const struct kvd_stats *stats)
+static void print_status(const struct kvd_stats *stats, bool own)
 {
 	const uint64_t used = stats->blocks_cached + stats->blocks_active;
 	char age[32];
@@ -152,11 +158,13 @@ static void print_status(const struct kvd_stats *stats)
 	       stats->requests_running, stats->requests_waiting,
 	       stats->requests_completed);
 	printf("  clients   %" PRIu64 "\n", stats->clients);
+	if (own)
+		printf("  of you    what others do is told to administrators only\n");
 	if (stats->draining)
 		printf("  draining  takes no new requests; 'kvctl drain --off' ends it\n");
 }
 
-static void print_stats(const struct kvd_stats *stats)
+static void print_stats(const struct kvd_stats *stats, bool own)
 {
 	const struct {
 		const char *name;
@@ -187,7 +195,7 @@ static void print_stats(const struct kvd_stats *stats)
 		{"faulty sessions", stats->sessions_faulty},
 	};
 
-	print_status(stats);
+	print_status(stats, own);
 	putchar('\n');
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		printf("  %-20s %" PRIu64 "\n", rows[i].name, rows[i].value);
@@ -196,27 +204,29 @@ static void print_stats(const struct kvd_stats *stats)
 int cmd_stats(struct kvctl *ctl, int argc, char **argv)
 {
 	struct kvd_stats stats;
-	int r = fetch(ctl, argc, argv, &stats);
+	bool own;
+	int r = fetch(ctl, argc, argv, &stats, &own);
 
 	if (r)
 		return r;
 	if (ctl->json)
-		print_json(&stats);
+		print_json(&stats, own);
 	else
-		print_stats(&stats);
+		print_stats(&stats, own);
 	return EXIT_OK;
 }
 
 int cmd_status(struct kvctl *ctl, int argc, char **argv)
 {
 	struct kvd_stats stats;
-	int r = fetch(ctl, argc, argv, &stats);
+	bool own;
+	int r = fetch(ctl, argc, argv, &stats, &own);
 
 	if (r)
 		return r;
 	if (ctl->json)
-		print_json(&stats);
+		print_json(&stats, own);
 	else
-		print_status(&stats);
+		print_status(&stats, own);
 	return EXIT_OK;
 }

@@ -49,7 +49,7 @@ static void print_head(const struct top *top, FILE *f)
 	put_name(f, s->backend, sizeof(s->backend));
 	fputs(", KV ", f);
 	put_name(f, s->cache_format, sizeof(s->cache_format));
-	putc('\n', f);
+	fputs(top->own ? "; of you only\n" : "\n", f);
 	fprintf(f,
 		"blocks    %" PRIu64 " of %" PRIu64 " free, %" PRIu64 " cached, %" PRIu64
 		" active, %" PRIu64 " pinned, %" PRIu64 " evicted\n",
@@ -169,6 +169,7 @@ static void print_json(const struct top *top)
 	json_u64(&json, "blocks_cached", s->blocks_cached);
 	json_u64(&json, "blocks_active", s->blocks_active);
 	json_u64(&json, "blocks_pinned", s->blocks_pinned);
+	json_str(&json, "of", top->own ? "own" : "all");
 	json_open_array(&json, "clients");
 	for (size_t i = 0; i < top->n_rows; i++)
 		json_row(&json, &top->rows[i]);

@@ -52,6 +52,7 @@ static void fill_row(struct top_row *row, const struct kvd_client_info *info,
 
 int top_sample(struct top *top, struct kvc_client *client)
 {
+	struct kvd_server_info server = {0};
 	struct kvd_stats old = top->stats;
 	struct list swap = top->before;
 	const struct kvd_client_info *infos, *before;
@@ -69,6 +70,8 @@ int top_sample(struct top *top, struct kvc_client *client)
 		r = list_clients(&top->list, client);
 	if (r < 0)
 		return r;
+	kvc_get_server_info(client, &server);
+	top->own = !(server.features & KVD_FEATURE_ADMIN);
 	rows = reallocarray(top->rows, top->list.n + 1, sizeof(*rows));
 	if (!rows)
 		return -ENOMEM;

@@ -42,9 +42,10 @@ struct top_row {
 };
 
 /* The last sample: rates since the one before, at first since the daemon's start; hit_percent is
- * below 0 when nothing was looked up. */
+ * below 0 when nothing was looked up. @own: all of it is of the caller's user only */
 struct top {
 	struct kvd_stats stats;
+	bool own;
 	double tokens_per_s;
 	double prompt_per_s;
 	double hit_percent;

@@ -139,8 +139,14 @@ int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 	return found;
 }
 
+/* Whether who looks may know what becomes of it. */
+static bool is_seen(const struct prefix_node *node, const struct cache_view *view)
+{
+	return view->all || node->domain == view->domain;
+}
+
 static void describe(const struct cache *cache, uint32_t id,
-		     struct cache_prefix_info *ret_info)
+		     const struct cache_view *view, struct cache_prefix_info *ret_info)
 {
 	const struct prefix_index *index = &cache->index;
 	const struct prefix_node *node = &index->nodes[id];
@@ -149,11 +155,14 @@ static void describe(const struct cache *cache, uint32_t id,
 		.id = cache_id(cache, id),
 		.tokens = node->n_tokens,
 		.domain = node->domain,
-		.readers = node_refs(index, id),
 		.pins = node_pins(index, id),
-		.frequent = node_is_resident(index, id) &&
-			    evict_is_frequent(&cache->pool.evict, node->block),
 	};
+	/* others read what is public as well */
+	if (!is_seen(node, view))
+		return;
+	ret_info->readers = node_refs(index, id);
+	ret_info->frequent = node_is_resident(index, id) &&
+			     evict_is_frequent(&cache->pool.evict, node->block);
 }
 
 bool cache_describe(const struct cache *cache, uint64_t id,
@@ -163,15 +172,18 @@ bool cache_describe(const struct cache *cache, uint64_t id,
 
 	if (!cache_find(cache, id, &node))
 		return false;
-	describe(cache, node, ret_info);
+	describe(cache, node, &(struct cache_view){.all = true}, ret_info);
 	return true;
 }
 
 static bool is_listed(const struct prefix_node *node, const struct cache_view *view)
 {
-	return node->n_rows && (!node->n_children || node->pinned) &&
-	       (view->all || node->domain == view->domain ||
-		node->domain == PREFIX_DOMAIN_PUBLIC);
+	if (!node->n_rows)
+		return false;
+	if (is_seen(node, view))
+		return !node->n_children || node->pinned;
+	/* a child of somebody would take it out of the list */
+	return node->domain == PREFIX_DOMAIN_PUBLIC && node->pinned;
 }
 
 /* Whether a prefix that ends at @end, alone, has @id. */
@@ -193,7 +205,7 @@ int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t
 		if (list->end && cache_find(cache, list->at, &at)) {
 			const struct prefix_node *node = &index->nodes[at];
 
-			if (is_own(node, at == end)) {
+			if (is_seen(node, &list->view) && is_own(node, at == end)) {
 				list->own_blocks++;
 				if (node->parent != NODE_NONE) {
 					list->at = cache_id(cache, node->parent);
@@ -202,7 +214,7 @@ int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t
 			}
 		}
 		if (list->end) {
-			describe(cache, end, ret_info);
+			describe(cache, end, &list->view, ret_info);
 			ret_info->own_blocks = list->own_blocks;
 			list->end = 0;
 			return CACHE_LIST_ENTRY;

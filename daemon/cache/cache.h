@@ -57,7 +57,8 @@ struct cache_prefix_info {
 	bool frequent;
 };
 
-/* Who looks: @all, or @domain and what is public. */
+/* Who looks: @all, or @domain and what is pinned and public; of that who reads it, whether it was
+ * found, and own_blocks are not told, since others do that. */
 struct cache_view {
 	bool all;
 	uint32_t domain;

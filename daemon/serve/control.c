@@ -159,29 +159,6 @@ static void control_ring_close(struct session *session,
 		session_reply_error(session, &request->hdr, r, 0, "no such ring");
 }
 
-static void control_stats(struct session *session, const struct proto_request *request)
-{
-	const struct sessions *sessions = session->sessions;
-	struct kvd_msg_stats_reply msg = {0};
-	struct kvd_stats *stats = &msg.stats;
-
-	stats->size = sizeof(*stats);
-	stats->generation = sessions->generation;
-	stats->uptime_ns = loop_now(sessions->loop) - sessions->started_ns;
-	proto_set_string(stats->release, sizeof(stats->release), KVD_VERSION);
-	stats->model = sessions->engine->info;
-	engine_stats(sessions->engine, stats);
-	stats->requests_completed = sessions->n_completed;
-	stats->requests_failed = sessions->n_failed;
-	stats->requests_cancelled = sessions->n_cancelled;
-	stats->clients = sessions->n_sessions;
-	stats->rings = sessions->n_rings;
-	stats->sessions_faulty = sessions->n_faulty;
-	stats->draining = sessions->draining;
-	proto_hdr_init(&msg.hdr, KVD_MSG_STATS_REPLY, sizeof(msg), request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
-}
-
 /* What it is charged at. */
 static uint64_t op_bytes(struct op *op)
 {
@@ -190,13 +167,14 @@ static uint64_t op_bytes(struct op *op)
 	return g ? g->charge.amount[USER_BYTES] : 0;
 }
 
-static void control_describe_client(const struct session *client,
+/* @id: as the one who asks knows it */
+static void control_describe_client(const struct session *client, uint64_t id,
 				    struct kvd_client_info *info)
 {
 	const struct engine *engine = client->sessions->engine;
 
 	*info = (struct kvd_client_info){
-		.id = client->id,
+		.id = id,
 		.uid = client->cred.uid,
 		.gid = client->cred.gid,
 		.pid = client->cred.pid,
@@ -249,7 +227,10 @@ static void control_clients(struct session *session, const struct proto_request 
 	}
 	msg->head.entry_size = sizeof(msg->info[0]);
 	for (const struct session *s = session->sessions->list; s; s = s->next) {
-		if (s->id <= ask->after_id || s->state == SESSION_CLOSING ||
+		/* the numbers of all would tell how many others connect */
+		uint64_t id = session->admin ? s->id : s->number;
+
+		if (id <= ask->after_id || s->state == SESSION_CLOSING ||
 		    (!session->admin &&
 		     (s->state != SESSION_READY || s->cred.uid != session->cred.uid)))
 			continue;
@@ -257,7 +238,7 @@ static void control_clients(struct session *session, const struct proto_request 
 			msg->head.next_id = msg->info[max - 1].id;
 			break;
 		}
-		control_describe_client(s, &msg->info[msg->head.n++]);
+		control_describe_client(s, id, &msg->info[msg->head.n++]);
 	}
 	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
 	proto_hdr_init(&msg->head.hdr, KVD_MSG_CLIENTS_REPLY, len, request->hdr.tag, 0);

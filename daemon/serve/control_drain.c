@@ -9,13 +9,13 @@
 #include "daemon/serve/session.h"
 #include "ipc/proto.h"
 
-/* Operations whose clients still wait for the final CQE. */
-static uint32_t n_unfinished(const struct sessions *sessions)
+/* Operations whose clients still wait for the final CQE; @user: whose, NULL: all. */
+static uint32_t n_unfinished(const struct sessions *sessions, const struct user *user)
 {
 	uint32_t n = 0;
 
 	for (const struct session *s = sessions->list; s; s = s->next)
-		if (s->state != SESSION_CLOSING)
+		if (s->state != SESSION_CLOSING && (!user || s->user == user))
 			n += s->n_ops;
 	return n;
 }
@@ -23,7 +23,7 @@ static uint32_t n_unfinished(const struct sessions *sessions)
 static void set_draining(struct session *session, bool draining)
 {
 	struct sessions *sessions = session->sessions;
-	uint32_t n = n_unfinished(sessions);
+	uint32_t n = n_unfinished(sessions, NULL);
 
 	if (sessions->draining == draining)
 		return;
@@ -60,7 +60,7 @@ void control_drain(struct session *session, const struct proto_request *request)
 		set_draining(session, ask->action == KVD_DRAIN_ON);
 	}
 	msg.draining = sessions->draining;
-	msg.requests = n_unfinished(sessions);
+	msg.requests = n_unfinished(sessions, session->admin ? NULL : session->user);
 	proto_hdr_init(&msg.hdr, KVD_MSG_DRAIN_REPLY, sizeof(msg), request->hdr.tag, 0);
 	session_reply(session, &msg, sizeof(msg), NULL, 0);
 }

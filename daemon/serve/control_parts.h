@@ -7,6 +7,7 @@
 struct proto_request;
 struct session;
 
+void control_stats(struct session *session, const struct proto_request *request);
 void control_drain(struct session *session, const struct proto_request *request);
 void control_quota(struct session *session, const struct proto_request *request);
 void control_flush(struct session *session, const struct proto_request *request);

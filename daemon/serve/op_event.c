@@ -143,16 +143,6 @@ static kvd_res settle(struct op *op, const struct sched_event *event,
 	}
 }
 
-static void count_end(struct sessions *sessions, uint32_t finish)
-{
-	if (finish == KVD_FINISH_CANCELLED)
-		sessions->n_cancelled++;
-	else if (finish == KVD_FINISH_ERROR)
-		sessions->n_failed++;
-	else
-		sessions->n_completed++;
-}
-
 static void on_finished(struct sessions *sessions, struct op *op,
 			const struct sched_event *event)
 {
@@ -166,7 +156,7 @@ static void on_finished(struct sessions *sessions, struct op *op,
 
 	op->seq_id = 0;
 	if (!op->ring) {
-		count_end(sessions, KVD_FINISH_CANCELLED);
+		sessions->n_cancelled++;
 		op_free(op);
 		return;
 	}
@@ -174,8 +164,11 @@ static void on_finished(struct sessions *sessions, struct op *op,
 	session->tokens_prompt += event->n_prompt;
 	session->tokens_cached += event->n_cached;
 	session->tokens_generated += event->n_generated;
+	session->user->counts.tokens_prompt += event->n_prompt;
+	session->user->counts.tokens_cached += event->n_cached;
+	session->user->counts.tokens_generated += event->n_generated;
 	res = settle(op, event, &usage.finish_reason);
-	count_end(sessions, usage.finish_reason);
+	session_count_end(session, usage.finish_reason);
 	if (!op_generate(op))
 		usage.finish_reason = KVD_FINISH_NONE;
 	op_end(op, res, &usage, loop_now(op->engine->loop));

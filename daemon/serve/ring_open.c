@@ -52,6 +52,7 @@ static void session_ring_free(struct session_ring *ring)
 	user_charge_deinit(&ring->charge);
 	session->n_rings--;
 	session->sessions->n_rings--;
+	session->user->counts.rings--;
 	free(ring);
 }
 
@@ -129,6 +130,7 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 	session->rings = ring;
 	session->n_rings++;
 	sessions->n_rings++;
+	session->user->counts.rings++;
 	*ret_ring = ring;
 	return 0;
 }

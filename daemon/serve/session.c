@@ -33,6 +33,23 @@ void session_turn(struct session *session)
 		   sessions->session_turn);
 }
 
+void session_count_end(struct session *session, uint32_t finish)
+{
+	struct sessions *sessions = session->sessions;
+	struct user_counts *counts = &session->user->counts;
+
+	if (finish == KVD_FINISH_CANCELLED) {
+		sessions->n_cancelled++;
+		counts->requests_cancelled++;
+	} else if (finish == KVD_FINISH_ERROR) {
+		sessions->n_failed++;
+		counts->requests_failed++;
+	} else {
+		sessions->n_completed++;
+		counts->requests_completed++;
+	}
+}
+
 void session_close(struct session *session)
 {
 	if (session->state == SESSION_CLOSING)
@@ -55,6 +72,7 @@ void session_fault(struct session *session, const char *what)
 	if (session->state == SESSION_CLOSING)
 		return;
 	session->sessions->n_faulty++;
+	session->user->counts.sessions_faulty++;
 	session_event(session, (struct kvd_event){.kind = KVD_EVENT_FAULT});
 	log_event(LOG_WARNING,
 		  LOG_FIELDS(.message_id = MSGID_CLIENT_PROTOCOL,

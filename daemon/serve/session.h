@@ -41,6 +41,7 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
 
 /**
  * struct session - one connection
+ * @id, @number: among all; among those of its user, which is all that one is told
  * @turn:      runs while there are packets, or it ends
  * @hung_up:   the peer is gone
  * @n_ending:  rings that RING_CLOSE is about; later packets wait for them
@@ -60,6 +61,7 @@ struct session {
 	uint32_t n_ending;
 	int fd;
 	uint64_t id;
+	uint64_t number;
 	enum session_state state;
 	struct peer_cred cred;
 	struct user *user;
@@ -127,6 +129,9 @@ void session_event(struct session *session, struct kvd_event event);
 
 /* It has something to do. */
 void session_turn(struct session *session);
+
+/* An operation that named the model has ended, by KVD_FINISH_*. */
+void session_count_end(struct session *session, uint32_t finish);
 
 /* Ends a session: what runs for it is cancelled now, the rest is done in turns. Idempotent. */
 void session_close(struct session *session);

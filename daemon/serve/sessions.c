@@ -301,6 +301,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	session->sessions = sessions;
 	session->fd = fd;
 	session->cred = cred;
+	session->number = ++user->counts.sessions;
 	session->id = id ? id : sessions->next_id;
 	if (session->id >= sessions->next_id)
 		sessions->next_id = session->id + 1;

@@ -75,7 +75,7 @@ static void submit_refuse(struct op *op, kvd_res r, uint64_t detail)
 	};
 
 	if (op_generate(op) || op_score(op))
-		op->ring->session->sessions->n_failed++;
+		session_count_end(op->ring->session, KVD_FINISH_ERROR);
 	op_end(op, r, &usage, loop_now(op->engine->loop));
 }
 

@@ -127,7 +127,7 @@ static kvd_res submit_siblings(struct op_generate *first, const struct kvd_sqe *
 			op_free(other);
 			return r;
 		}
-		op->ring->session->sessions->n_failed++;
+		session_count_end(op->ring->session, KVD_FINISH_ERROR);
 		op_end(other, r, &usage, op->taken_ns);
 		op_flush(other);
 	}

@@ -53,6 +53,12 @@ extern "C" {
  * @affinity_refused: 1 where [cpu] affinity is set, but the daemon may not bind its threads
  * @threads:     compute threads
  * @cpus:        left to them by their affinity and the CPU quota of the control groups
+ *
+ * Without KVD_FEATURE_ADMIN what clients do is counted for the caller's own user only:
+ * requests, tokens, rings, connections and faulty sessions since the first of its
+ * connections that are open. blocks_active are those of its requests, all others count as
+ * free; queried and hit tokens are those of requests that ended; shared hits and evicted
+ * blocks are 0.
  */
 struct kvd_stats {
 	uint32_t size;
@@ -117,7 +123,8 @@ struct kvd_msg_clients {
 
 /**
  * struct kvd_client_info - one connection
- * @id:    counts up, never reused within a generation
+ * @id:    counts up, never reused within a generation; without KVD_FEATURE_ADMIN it counts
+ *         the connections of the caller's user, and may begin again when it has none
  * @uid:   attested by the kernel
  * @pid:   label only: the process that connected may be gone and its pid reused
  * @name:  from HELLO; empty before it, which only an administrator sees, or "(kept)" if
@@ -302,7 +309,8 @@ struct kvd_msg_quota_reply {
  * struct kvd_msg_cache_list - list the ends of all prefixes that are cached
  * @after: 0 for the first page, then next of the page before
  *
- * An ordinary client sees those of its own domain.
+ * An ordinary client sees those of its own domain, and of public ones those that are
+ * pinned: of them own_blocks, readers and frequent are 0, since others read them too.
  */
 struct kvd_msg_cache_list {
 	struct kvd_msg_hdr hdr;
@@ -407,7 +415,8 @@ struct kvd_msg_drain {
 /**
  * struct kvd_msg_drain_reply - the state after that
  * @draining: 1 or 0
- * @requests: operations of all clients without their final CQE
+ * @requests: operations of all clients without their final CQE; without
+ *            KVD_FEATURE_ADMIN of the caller's user
  */
 struct kvd_msg_drain_reply {
 	struct kvd_msg_hdr hdr;
