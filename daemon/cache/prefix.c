@@ -112,6 +112,12 @@ void prefix_deinit(struct prefix_index *index)
 		index->pool->evict.index = NULL;
 	}
 	prefix_keyer_deinit(&index->keyer);
+	if (index->memo && index->memo_tokens)
+		node_wipe_memo(index, true, 0);
+	for (uint32_t id = 0; index->tokens && id < index->cap_nodes; id++)
+		if (node_in_use(index, id) && node_tokens(index, id))
+			explicit_bzero(node_tokens(index, id),
+				       index->max_tokens * sizeof(*index->tokens));
 	free(index->nodes);
 	free(index->node_of);
 	free(index->tokens);

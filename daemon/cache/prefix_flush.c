@@ -72,6 +72,9 @@ void prefix_flush_end(struct prefix_flush *f)
 {
 	if (!f->index)
 		return;
+	/* of others nothing goes, or they would see by the time it takes that somebody flushed */
+	if (f->kind != FLUSH_DROP)
+		node_wipe_memo(f->index, f->kind == FLUSH_ALL, f->domain);
 	if (f->next)
 		f->next->prev = f->prev;
 	if (f->prev)

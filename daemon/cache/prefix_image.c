@@ -259,6 +259,9 @@ static void free_rest(struct rebuild *rb)
 	for (uint32_t i = 0; i < index->cap_nodes; i++) {
 		if (index->nodes[i].mark == MARK_LINKED)
 			continue;
+		if (index->nodes[i].n_rows)
+			explicit_bzero(node_tokens(index, i),
+				       index->max_tokens * sizeof(*index->tokens));
 		index->nodes[i] = (struct prefix_node){.block = BLOCK_NONE};
 		*next = i;
 		next = &index->nodes[i].parent;

@@ -69,6 +69,43 @@ int node_key_next(struct prefix_index *index, uint32_t space, uint32_t domain,
 	return 0;
 }
 
+static void wipe_memo_at(struct prefix_index *index, uint32_t place)
+{
+	if (!index->memo[place].used)
+		return;
+	index->memo[place] = (struct prefix_memo){0};
+	explicit_bzero(index->memo_tokens + (size_t)place * index->max_tokens,
+		       index->max_tokens * sizeof(*index->memo_tokens));
+}
+
+void node_wipe_memo(struct prefix_index *index, bool all, uint32_t domain)
+{
+	for (uint32_t i = 0; i < PREFIX_MEMO_KEYS; i++)
+		if (all || index->memo[i].domain == domain)
+			wipe_memo_at(index, i);
+}
+
+/* What is left of a prompt when its block goes. Behind a public block the memo may have it in other
+ * places as well; prompts that come push those out. */
+static void wipe_tokens(struct prefix_index *index, uint32_t id)
+{
+	const struct prefix_node *node = &index->nodes[id];
+	const struct prefix_key *before = &node->root;
+	int32_t *tokens = node_tokens(index, id);
+	uint32_t place;
+
+	if (!tokens)
+		return;
+	if (node->parent != NODE_NONE &&
+	    !memcmp(&node->root, &index->nodes[node->parent].root, sizeof(node->root)))
+		before = &index->nodes[node->parent].key;
+	place = memo_place(node->domain, before, tokens,
+			   node_space(index, id)->block_tokens);
+	if (!memcmp(&index->memo[place].key, &node->key, sizeof(node->key)))
+		wipe_memo_at(index, place);
+	explicit_bzero(tokens, index->max_tokens * sizeof(*tokens));
+}
+
 uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key)
 {
 	uint32_t hash;
@@ -295,6 +332,7 @@ void node_unlink(struct prefix_index *index, uint32_t id)
 	index->n_public -= node_is_public(index, id);
 	tree_remove(index, id);
 	let_block_go(index, id);
+	wipe_tokens(index, id);
 	index->n_nodes--;
 	*node = (struct prefix_node){.block = BLOCK_NONE, .parent = index->free_node};
 	index->free_node = id;

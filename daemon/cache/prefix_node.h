@@ -50,6 +50,9 @@ int node_find_public(struct prefix_index *index, uint32_t space, uint32_t domain
 		     const struct prefix_key *own, const int32_t *tokens, uint32_t parent,
 		     uint32_t *ret_id);
 
+/* No tokens that were looked up for @domain, or for @all, stand in the memo any more. */
+void node_wipe_memo(struct prefix_index *index, bool all, uint32_t domain);
+
 /* First node of the chain that a key belongs to. */
 uint32_t *node_bucket(const struct prefix_index *index, const struct prefix_key *key);
 
@@ -77,7 +80,7 @@ void node_complete(struct prefix_index *index, uint32_t id, const struct prefix_
 /* A full node into tree and tables, with all but the lists set; it is not free any more. */
 void node_link(struct prefix_index *index, uint32_t id);
 
-/* Out of everything; without children. Its block leaves the index. */
+/* Out of everything; without children. Its block leaves the index, and its tokens are wiped. */
 void node_unlink(struct prefix_index *index, uint32_t id);
 
 /* The bytes are in @block again, which is active, of the node's domain, and not indexed. */

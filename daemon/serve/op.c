@@ -134,7 +134,8 @@ struct op *op_free(struct op *op)
 		op_generate_deinit(op_generate(op));
 	else if (op_score(op))
 		op_score_deinit(op_score(op));
-	free(op);
+	/* with tokens and text of the answer */
+	secret_free(op, op_size(op->opcode));
 	return NULL;
 }
 

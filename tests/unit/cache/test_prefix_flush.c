@@ -255,6 +255,122 @@ START_TEST(listing_in_pieces)
 }
 END_TEST
 
+/* The listing of domain @domain: how many, and what is added up. */
+static struct cache_prefix_info listed(const struct cache *cache, uint32_t domain)
+{
+	struct cache_list list = {.view = {.domain = domain}};
+	struct cache_prefix_info info, sum = {0};
+	uint32_t work = UINT32_MAX;
+
+	while (cache_list_next(cache, &list, &work, &info) == CACHE_LIST_ENTRY) {
+		sum.id++;
+		sum.tokens += info.tokens;
+		sum.own_blocks += info.own_blocks;
+		sum.readers += info.readers;
+		sum.frequent |= info.frequent;
+	}
+	return sum;
+}
+
+/* Others go on from it, read it and find it: nothing of that changes what is listed. */
+START_TEST(others_see_of_a_public_prefix_that_it_is_pinned)
+{
+	const struct cache_config config = {
+		.identity = &model,
+		.block_bytes = 64,
+		.n_blocks = 64,
+		.evict = &evict_adaptive,
+	};
+	struct cache_list list = {.view = {.all = true}};
+	struct cache_prefix_info info, before, after;
+	uint32_t work = UINT32_MAX;
+	struct holder admin, bob;
+	struct cache cache;
+	uint64_t id, tokens;
+
+	ck_assert_int_eq(cache_init(&cache, &config), 0);
+	holder_init(&cache.index, &admin, 0, 1, "");
+	for (int i = 0; i < BT * MAX_BLOCKS; i++)
+		admin.tokens[i] = 100 + i;
+	holder_fill(&cache.index, &admin, 3);
+	ck_assert_int_eq(cache_list_next(&cache, &list, &work, &info), CACHE_LIST_ENTRY);
+	id = info.id;
+	ck_assert_int_eq(cache_pin(&cache, id, true, 64, &tokens), 0);
+	holder_deinit(&cache.index, &admin);
+	publish_chain(&cache.index, 1, 1000, 2);
+	before = listed(&cache, 1);
+	ck_assert_uint_eq(before.id, 2);
+	ck_assert_uint_eq(before.tokens, 5 * BT);
+	ck_assert_uint_eq(before.own_blocks, 2);
+	holder_init(&cache.index, &bob, 2, 1, "");
+	bob.chain.reads_public = true;
+	memcpy(bob.tokens, admin.tokens, sizeof(bob.tokens));
+	holder_fill(&cache.index, &bob, 5);
+	after = listed(&cache, 1);
+	ck_assert_uint_eq(after.id, before.id);
+	ck_assert_uint_eq(after.tokens, before.tokens);
+	ck_assert_uint_eq(after.own_blocks, before.own_blocks);
+	ck_assert_uint_eq(after.readers, before.readers);
+	ck_assert_int_eq(after.frequent, before.frequent);
+	ck_assert_uint_eq(listed(&cache, 2).readers, 1);
+	holder_deinit(&cache.index, &bob);
+	ck_assert_int_eq(cache_unpin(&cache, id, &tokens), 0);
+	cache_deinit(&cache);
+}
+END_TEST
+
+/* Whether tokens of publish_chain(@seed) stand anywhere in the index. */
+static bool has_traces(const struct prefix_index *index, int32_t seed)
+{
+	for (uint32_t i = 0; i < index->cap_nodes * index->max_tokens; i++)
+		if (index->tokens[i] >= seed && index->tokens[i] < seed + MAX_BLOCKS)
+			return true;
+	for (uint32_t i = 0; i < PREFIX_MEMO_KEYS * index->max_tokens; i++)
+		if (index->memo_tokens[i] >= seed &&
+		    index->memo_tokens[i] < seed + MAX_BLOCKS)
+			return true;
+	return false;
+}
+
+/* A prompt that is evicted or flushed is nowhere any more, and others' stay in the memo, so that
+ * nobody sees by the time it takes that somebody flushed. */
+START_TEST(prompts_leave_no_trace)
+{
+	struct prefix_flush_result result;
+	struct fixture f;
+
+	setup(&f, 64, 256);
+	publish_chain(&f.index, 1, 1000, MAX_BLOCKS);
+	ck_assert(has_traces(&f.index, 1000));
+	prefix_evict(&f.index, 64);
+	ck_assert(!has_traces(&f.index, 1000));
+	for (int kind = 0; kind < 3; kind++) {
+		uint32_t n_others = 0;
+
+		publish_chain(&f.index, 1, 1000, MAX_BLOCKS);
+		publish_chain(&f.index, 2, 2000, MAX_BLOCKS);
+		ck_assert(has_traces(&f.index, 1000));
+		if (kind == 0) {
+			flush_all(&f.index, &result);
+		} else if (kind == 1) {
+			flush_domain(&f.index, 1, &result);
+		} else {
+			uint32_t node = 0;
+
+			while (f.index.nodes[node].domain != 1 ||
+			       f.index.nodes[node].parent != NODE_NONE)
+				node++;
+			flush_chain(&f.index, f.index.nodes[node].block, true, &result);
+		}
+		ck_assert(!has_traces(&f.index, 1000));
+		for (uint32_t i = 0; i < PREFIX_MEMO_KEYS; i++)
+			n_others += f.index.memo[i].used && f.index.memo[i].domain == 2;
+		ck_assert_uint_eq(n_others, kind ? MAX_BLOCKS : 0);
+	}
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("flush");
@@ -265,5 +381,7 @@ int main(void)
 	tcase_add_test(tc, a_pin_during_a_flush);
 	tcase_add_test(tc, a_drop_takes_its_time);
 	tcase_add_test(tc, listing_in_pieces);
+	tcase_add_test(tc, prompts_leave_no_trace);
+	tcase_add_test(tc, others_see_of_a_public_prefix_that_it_is_pinned);
 	return run_case("prefix-flush", tc);
 }
