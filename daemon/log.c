@@ -194,12 +194,13 @@ static void write_note(const struct log_rate_note *note)
 {
 	char message[80];
 
-	(void)snprintf(message, sizeof(message), "suppressed %" PRIu64 " message%s",
-		       note->n_suppressed, note->n_suppressed == 1 ? "" : "s");
+	(void)snprintf(message, sizeof(message), "suppressed %" PRIu64 " message%s%s",
+		       note->n_suppressed, note->n_suppressed == 1 ? "" : "s",
+		       note->many ? " of many users" : "");
 	write_entry(&(const struct log_entry){
 		.level = LOG_WARNING,
 		.fields = LOG_FIELDS(.message_id = MSGID_LOG_SUPPRESSED, .uid = note->uid,
-				     .has_uid = true),
+				     .has_uid = !note->many),
 		.file = __FILE__,
 		.line = __LINE__,
 		.func = __func__,

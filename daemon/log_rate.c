@@ -1,72 +1,89 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A bucket holds time: full at interval_ns, an entry costs interval_ns / burst, and what passes
- * on the clock flows back in. When the table is full the uid that was silent longest is
- * forgotten, which gives it a full bucket.
+ * on the clock flows back in. A uid whose bucket is full again may be forgotten, since a new one is
+ * no fuller. While none is, all uids that find no bucket share the last one, so that many of them
+ * cause no more than one would.
  */
 #include "daemon/log_rate.h"
+
+static uint64_t credit_at(const struct log_rate *rate,
+			  const struct log_rate_bucket *bucket, uint64_t now_ns)
+{
+	uint64_t passed = now_ns - bucket->seen_ns;
+
+	return passed > rate->interval_ns - bucket->credit_ns
+		       ? rate->interval_ns
+		       : bucket->credit_ns + passed;
+}
 
 static struct log_rate_bucket *bucket_find(struct log_rate *rate, uid_t uid,
 					   uint64_t now_ns, struct log_rate_note *note)
 {
-	struct log_rate_bucket *victim = &rate->buckets[0];
+	struct log_rate_bucket *shared = &rate->buckets[LOG_RATE_UIDS], *bucket = shared;
 
 	for (size_t i = 0; i < LOG_RATE_UIDS; i++) {
-		struct log_rate_bucket *bucket = &rate->buckets[i];
+		struct log_rate_bucket *b = &rate->buckets[i];
 
-		if (bucket->used && bucket->uid == uid)
-			return bucket;
-		if (victim->used && (!bucket->used || bucket->seen_ns < victim->seen_ns))
-			victim = bucket;
+		if (b->used && b->uid == uid)
+			return b;
+		if (!b->used ||
+		    (bucket == shared && credit_at(rate, b, now_ns) == rate->interval_ns))
+			bucket = b;
 	}
-	if (victim->used && victim->n_suppressed)
-		*note = (struct log_rate_note){victim->uid, victim->n_suppressed};
-	*victim = (struct log_rate_bucket){
+	if (bucket == shared && shared->used)
+		return shared;
+	if (bucket->used && bucket->n_suppressed)
+		*note = (struct log_rate_note){.uid = bucket->uid,
+					       .n_suppressed = bucket->n_suppressed};
+	*bucket = (struct log_rate_bucket){
 		.uid = uid,
 		.used = true,
 		.credit_ns = rate->interval_ns,
 		.seen_ns = now_ns,
 	};
-	return victim;
+	return bucket;
+}
+
+static void put_note(const struct log_rate *rate, struct log_rate_bucket *bucket,
+		     struct log_rate_note *ret_note)
+{
+	*ret_note = (struct log_rate_note){
+		.uid = bucket->uid,
+		.many = bucket == &rate->buckets[LOG_RATE_UIDS],
+		.n_suppressed = bucket->n_suppressed,
+	};
+	bucket->n_suppressed = 0;
 }
 
 bool log_rate_take(struct log_rate *rate, uid_t uid, uint64_t now_ns,
 		   struct log_rate_note *ret_note)
 {
-	uint64_t cost = rate->burst ? rate->interval_ns / rate->burst : 0, passed;
+	uint64_t cost = rate->burst ? rate->interval_ns / rate->burst : 0;
 	struct log_rate_bucket *bucket;
 
 	*ret_note = (struct log_rate_note){0};
 	if (!cost)
 		return true;
 	bucket = bucket_find(rate, uid, now_ns, ret_note);
-	passed = now_ns - bucket->seen_ns;
+	bucket->credit_ns = credit_at(rate, bucket, now_ns);
 	bucket->seen_ns = now_ns;
-	if (passed > rate->interval_ns - bucket->credit_ns)
-		bucket->credit_ns = rate->interval_ns;
-	else
-		bucket->credit_ns += passed;
 	if (bucket->credit_ns < cost) {
 		bucket->n_suppressed++;
 		return false;
 	}
 	bucket->credit_ns -= cost;
-	if (bucket->n_suppressed) {
-		*ret_note = (struct log_rate_note){uid, bucket->n_suppressed};
-		bucket->n_suppressed = 0;
-	}
+	if (bucket->n_suppressed)
+		put_note(rate, bucket, ret_note);
 	return true;
 }
 
 bool log_rate_drain(struct log_rate *rate, struct log_rate_note *ret_note)
 {
-	for (size_t i = 0; i < LOG_RATE_UIDS; i++) {
-		struct log_rate_bucket *bucket = &rate->buckets[i];
-
-		if (!bucket->n_suppressed)
+	for (size_t i = 0; i < LOG_RATE_UIDS + 1; i++) {
+		if (!rate->buckets[i].n_suppressed)
 			continue;
-		*ret_note = (struct log_rate_note){bucket->uid, bucket->n_suppressed};
-		bucket->n_suppressed = 0;
+		put_note(rate, &rate->buckets[i], ret_note);
 		return true;
 	}
 	return false;

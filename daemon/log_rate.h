@@ -22,12 +22,13 @@ struct log_rate_bucket {
 struct log_rate {
 	uint64_t interval_ns; /* 0: no limit */
 	unsigned int burst;
-	struct log_rate_bucket buckets[LOG_RATE_UIDS];
+	struct log_rate_bucket buckets[LOG_RATE_UIDS + 1]; /* the last: of all others */
 };
 
-/* What is owed to the log about one uid. */
+/* What is owed to the log about one uid; @many: about several, @uid is one of them. */
 struct log_rate_note {
 	uid_t uid;
+	bool many;
 	uint64_t n_suppressed; /* 0: nothing */
 };
 

@@ -219,19 +219,30 @@ START_TEST(rate_of_many_uids)
 {
 	struct log_rate rate = {.interval_ns = 1000, .burst = 1};
 	struct log_rate_note note;
-	uint64_t n_noted = 0;
+	uint64_t n_noted = 0, n_passed = 0, n_many = 0;
 
-	/* Nothing that was left out is forgotten, however many uids there are. */
-	for (unsigned int uid = 0; uid < 3 * LOG_RATE_UIDS; uid++) {
-		ck_assert(log_rate_take(&rate, uid, uid, &note));
-		n_noted += note.n_suppressed;
-		ck_assert(!log_rate_take(&rate, uid, uid, &note));
+	/* Who finds no bucket shares one: each of the first passes once, of the rest one. */
+	for (unsigned int turn = 0; turn < 2; turn++)
+		for (unsigned int uid = 0; uid < 3 * LOG_RATE_UIDS; uid++) {
+			n_passed += log_rate_take(&rate, uid,
+						  turn * 3 * LOG_RATE_UIDS + uid, &note);
+			n_noted += note.n_suppressed;
+		}
+	ck_assert_uint_eq(n_passed, LOG_RATE_UIDS + 1);
+	ck_assert_uint_eq(n_noted, 0);
+	/* A full bucket is given to another one, with what is owed about the uid before. */
+	ck_assert(log_rate_take(&rate, 1000, 1000, &note));
+	ck_assert_uint_eq(note.uid, 0);
+	ck_assert(!note.many);
+	n_passed++;
+	n_noted += note.n_suppressed;
+	while (log_rate_drain(&rate, &note)) {
+		n_many += note.many;
 		n_noted += note.n_suppressed;
 	}
-	ck_assert_uint_eq(n_noted, 2 * LOG_RATE_UIDS);
-	while (log_rate_drain(&rate, &note))
-		n_noted += note.n_suppressed;
-	ck_assert_uint_eq(n_noted, 3 * LOG_RATE_UIDS);
+	/* Nothing that was left out is forgotten. */
+	ck_assert_uint_eq(n_many, 1);
+	ck_assert_uint_eq(n_passed + n_noted, 6 * LOG_RATE_UIDS + 1);
 }
 END_TEST
 
