@@ -196,16 +196,23 @@ static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), r;
 	struct stat st;
+	mode_t mask;
 
 	if (fd < 0)
 		return fail(listener, -errno, "socket: %s", strerror(errno));
-	/* bind() gives the name the mode of the socket, less the umask: so it is never wider
-	 * than it should be, and the second call adds what the umask took. */
-	if (fchmod(fd, SOCKET_MODE) < 0 ||
-	    bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
-	    chmod(addr->sun_path, SOCKET_MODE) < 0 || lstat(addr->sun_path, &st) < 0 ||
-	    listen(fd, LISTENER_BACKLOG) < 0) {
-		r = fail(listener, -errno, "%s: %s", addr->sun_path, strerror(errno));
+	/* bind() gives the name the mode of the socket, less the umask. A chmod() afterwards
+	 * would go by the name, and may meet what somebody else put there. No other thread
+	 * runs yet that makes files. */
+	mask = umask(0);
+	r = fchmod(fd, SOCKET_MODE) < 0 ||
+			    bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
+			    lstat(addr->sun_path, &st) < 0 ||
+			    listen(fd, LISTENER_BACKLOG) < 0
+		    ? -errno
+		    : 0;
+	(void)umask(mask);
+	if (r < 0) {
+		fail(listener, r, "%s: %s", addr->sun_path, strerror(-r));
 		close(fd);
 		return r;
 	}

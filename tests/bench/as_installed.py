@@ -21,7 +21,7 @@ ACT_ALLOW = 0x7fff0000
 ACT_EPERM = 0x00050000 | 1
 ACT_KILL = 0x80000000
 # Its socket units do these for the service.
-SOCKET_UNIT = "flock bind listen chmod unlink lstat"
+SOCKET_UNIT = "flock bind listen umask unlink lstat"
 # Tried once, to learn that it is refused.
 TRIED = "sched_setaffinity"
 NOT_SERVICE = ("KVD_SANDBOX", "KVD_FDSTORE_MAX")  # say that there is a manager and a sandbox

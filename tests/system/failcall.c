@@ -51,7 +51,6 @@ static const struct call {
 	CALL(stat, NO_FD),
 	CALL(lstat, NO_FD),
 	CALL(access, NO_FD),
-	CALL(chmod, NO_FD),
 	CALL(unlink, NO_FD),
 	CALL(readlink, NO_FD),
 	CALL(poll, NO_FD),

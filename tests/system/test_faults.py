@@ -72,7 +72,6 @@ ERRORS = {
     "fcntl": "EPERM EMFILE",
     "flock": "ENOLCK EINTR",
     "fchmod": "EPERM EIO",
-    "chmod": "EPERM EROFS",
     "unlink": "EACCES EROFS",
     "socket": "EMFILE EACCES ENOBUFS",
     "bind": "EADDRINUSE EACCES ENOSPC",

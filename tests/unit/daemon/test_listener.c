@@ -98,7 +98,7 @@ START_TEST(makes_and_removes_the_name)
 	socklen_t len = sizeof(type);
 
 	ck_assert_int_eq(listener_open(&first, path), 0);
-	umask(mask);
+	ck_assert_uint_eq(umask(mask), 0077);
 	ck_assert(!first.activated);
 	ck_assert_int_eq(lstat(path, &st), 0);
 	ck_assert(S_ISSOCK(st.st_mode));
