@@ -118,7 +118,7 @@ void block_pool_unref(struct block_pool *pool, uint32_t id)
 	if (b->pins)
 		pool->n_cached_pinned++;
 	else
-		evict_insert(&pool->evict, id);
+		evict_insert(&pool->evict, id, b->domain);
 }
 
 void block_pool_pin(struct block_pool *pool, uint32_t id)
@@ -145,7 +145,7 @@ void block_pool_unpin(struct block_pool *pool, uint32_t id)
 	pool->n_pinned--;
 	if (b->state == BLOCK_CACHED) {
 		pool->n_cached_pinned--;
-		evict_insert(&pool->evict, id);
+		evict_insert(&pool->evict, id, b->domain);
 	}
 }
 
@@ -175,7 +175,13 @@ void block_pool_set_domain(struct block_pool *pool, uint32_t id, uint32_t domain
 	struct block *b = pool_block(pool, id);
 
 	assert(b->indexed);
+	if (!evict_contains(&pool->evict, id)) {
+		b->domain = domain;
+		return;
+	}
+	evict_remove(&pool->evict, id);
 	b->domain = domain;
+	evict_insert(&pool->evict, id, domain);
 }
 
 void block_pool_taint(struct block_pool *pool, uint32_t id)
@@ -199,7 +205,7 @@ void block_pool_revive(struct block_pool *pool, uint32_t id, uint32_t domain)
 	b->kept = true;
 	pool->n_free--;
 	pool->n_cached++;
-	evict_insert(&pool->evict, id);
+	evict_insert(&pool->evict, id, b->domain);
 }
 
 void block_pool_distrust(struct block_pool *pool, uint32_t id, bool used)
@@ -222,6 +228,13 @@ void block_pool_relist(struct block_pool *pool)
 		at = &pool->blocks[i].next_free;
 	}
 	*at = BLOCK_NONE;
+}
+
+static uint32_t domain_of(const void *arg, uint32_t id)
+{
+	const struct block_pool *pool = arg;
+
+	return pool->blocks[id].domain;
 }
 
 static bool block_valid(const struct block_pool *pool, uint32_t id)
@@ -255,6 +268,7 @@ static bool block_valid(const struct block_pool *pool, uint32_t id)
  *   pins > 0      =>  indexed
  *   candidate of evict  <=>  cached and pins = 0
  *   n_evictable() = n_cached - n_cached_pinned = evict.n_candidates
+ *   evict.n_candidates = sum over domains of the candidates that it is charged for
  */
 int block_pool_check(const struct block_pool *pool)
 {
@@ -281,7 +295,8 @@ int block_pool_check(const struct block_pool *pool)
 		return -EINVAL;
 	if (n_pinned != pool->n_pinned || n_cached_pinned != pool->n_cached_pinned)
 		return -EINVAL;
-	if (pool->evict.n_candidates != block_pool_n_evictable(pool))
+	if (pool->evict.n_candidates != block_pool_n_evictable(pool) ||
+	    !evict_check(&pool->evict, domain_of, pool))
 		return -EINVAL;
 	return 0;
 }

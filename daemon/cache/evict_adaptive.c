@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * This is ARC (Megiddo and Modha, FAST 2003) for trees, chosen by measurement: `./dev bench evict`,
- * table in docs/architecture.md. Two lists, each from the block released longest ago to the latest:
+ * table in docs/architecture.md. Two lists for each domain, each from the block released longest
+ * ago to the latest:
  *
  *   recent    [ b2 of request 1 ][ b1 of request 1 ]   computed, and not asked for again
  *   frequent  [ b7 ][ b3 ][ b0 ]                       found by another request since, or
@@ -22,6 +23,9 @@
  *
  * By both, the head of `recent` is a leaf. If the head of `frequent` is none, its children are in
  * `recent`, which so is not empty, and its head goes instead. prefix_evict() asserts it.
+ *
+ * A child of another domain than its parent's hangs below a public block. Such a parent may be the
+ * head of its domain's lists; then evict_pick() takes from another domain, whose head is a leaf.
  */
 #include "daemon/cache/evict.h"
 
@@ -50,15 +54,24 @@ static void adaptive_insert(struct evict *evict, uint32_t id)
 	evict_list_append(evict, evict->blocks[id].list, id);
 }
 
-static uint32_t adaptive_pick(struct evict *evict)
+/* Whether `recent` has more than its part of the domain's candidates: the target's of all. */
+static bool recent_is_long(const struct evict *evict, uint32_t group)
 {
-	uint32_t recent = evict_list_first(evict, EVICT_RECENT);
-	uint32_t frequent = evict_list_first(evict, EVICT_FREQUENT);
+	const struct evict_group *g = &evict->groups[group];
+
+	return (uint64_t)g->n_listed[EVICT_RECENT] * evict->n_candidates >
+	       (uint64_t)evict->target * g->n;
+}
+
+static uint32_t adaptive_pick(struct evict *evict, uint32_t group)
+{
+	uint32_t recent = evict_list_first(evict, group, EVICT_RECENT);
+	uint32_t frequent = evict_list_first(evict, group, EVICT_FREQUENT);
 
 	if (frequent == EVICT_NONE)
 		return recent;
-	if (recent != EVICT_NONE && (evict->n_listed[EVICT_RECENT] > evict->target ||
-				     !evict->is_leaf(evict->index, frequent)))
+	if (recent != EVICT_NONE &&
+	    (recent_is_long(evict, group) || !evict->is_leaf(evict->index, frequent)))
 		return recent;
 	return frequent;
 }

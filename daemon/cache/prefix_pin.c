@@ -96,11 +96,20 @@ static uint32_t way_unpinned(const struct prefix_index *index, const struct way 
 /* The rest of the chain, from the root on, since a key follows from the one before. */
 static int way_go(struct prefix_index *index, const struct way *way)
 {
+	uint32_t i = way->n_same;
 	int r = 0;
 
-	for (uint32_t i = way->n_same; i < way->n && !r; i++)
+	for (; i < way->n; i++) {
 		r = make_public_one(index, way->ids[i],
 				    i == way->n_same ? way->at : way->ids[i - 1]);
+		if (r)
+			break;
+	}
+	/* for eviction those that changed their domain stand child first again */
+	if (r && i > way->n_same) {
+		node_pin_chain(index, way->ids[i - 1]);
+		node_unpin_chain(index, way->ids[i - 1]);
+	}
 	return r;
 }
 

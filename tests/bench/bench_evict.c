@@ -60,7 +60,7 @@ static void s3_insert(struct evict *evict, uint32_t id)
 	evict_list_append(evict, evict->blocks[id].list, id);
 }
 
-static uint32_t s3_pick(struct evict *evict)
+static uint32_t s3_pick(struct evict *evict, uint32_t group)
 {
 	for (uint32_t n = 0; n < 12 * evict->n_candidates; n++) {
 		bool small = evict->n_listed[EVICT_RECENT] * 10 > evict->n_candidates;
@@ -70,11 +70,12 @@ static uint32_t s3_pick(struct evict *evict)
 		/* a round without a leaf: try the other queue */
 		if (n >= evict->n_candidates)
 			small = n / evict->n_candidates % 2;
-		if (evict_list_first(evict, EVICT_FREQUENT) == EVICT_NONE)
+		if (evict_list_first(evict, group, EVICT_FREQUENT) == EVICT_NONE)
 			small = true;
-		if (evict_list_first(evict, EVICT_RECENT) == EVICT_NONE)
+		if (evict_list_first(evict, group, EVICT_RECENT) == EVICT_NONE)
 			small = false;
-		id = evict_list_first(evict, small ? EVICT_RECENT : EVICT_FREQUENT);
+		id = evict_list_first(evict, group,
+				      small ? EVICT_RECENT : EVICT_FREQUENT);
 		b = &evict->blocks[id];
 		if (!b->uses && evict->is_leaf(evict->index, id))
 			return id;
@@ -126,10 +127,10 @@ static const struct evict_policy evict_s3fifo = {
 };
 
 /* --- segmented LRU: the adaptive policy with a fixed target of a fifth ------------------ */
-static uint32_t slru_pick(struct evict *evict)
+static uint32_t slru_pick(struct evict *evict, uint32_t group)
 {
 	evict->target = evict->n_blocks / 5;
-	return evict_adaptive.pick(evict);
+	return evict_adaptive.pick(evict, group);
 }
 
 static void slru_touch(struct evict *evict, uint32_t id)

@@ -42,6 +42,25 @@ static uint64_t advance(uint64_t *acc, int32_t token)
 	return value;
 }
 
+/* Nobody loses any of an even share while another has more, but below public blocks. */
+static void check_eviction(struct evict *evict, uint32_t id, uint64_t key)
+{
+	uint32_t n = evict->groups[evict->blocks[id].group].n;
+
+	for (uint32_t i = 0; i < evict->n_groups; i++) {
+		const struct evict_group *g = &evict->groups[evict->heap[i]];
+
+		if (g->n > n && g->domain != PREFIX_DOMAIN_PUBLIC)
+			ck_abort_msg("domain %u has %u candidates and loses none, "
+				     "another with %u does",
+				     g->domain, g->n, n);
+	}
+	evict_adaptive.forget(evict, id, key);
+}
+
+/* The policies, with their names and orders, and that check. */
+static struct evict_policy checked_adaptive, checked_lru;
+
 /* The whole answer of one request, alone. state[i] belongs to the row of position i. */
 static void solve(struct sim_request *r)
 {
@@ -118,7 +137,10 @@ void sim_init(struct sim *sim, const struct sim_kind *kind, uint64_t seed)
 		q->max_running = rnd(sim, 2) ? 1 + rnd(sim, 4) : 0;
 		q->max_waiting = rnd(sim, 2) ? 1 + rnd(sim, 8) : 0;
 	}
-	sim->policy = rnd(sim, 3) ? &evict_adaptive : &evict_lru;
+	checked_adaptive = evict_adaptive;
+	checked_lru = evict_lru;
+	checked_adaptive.forget = checked_lru.forget = check_eviction;
+	sim->policy = rnd(sim, 3) ? &checked_adaptive : &checked_lru;
 	sim->key_bits = rnd(sim, 3) ? 256 : 3;
 	sim_open_index(sim);
 	sim_open_sched(sim);

@@ -126,9 +126,30 @@ struct model {
 
 #define N_BLOCKS 12
 
+/* The victim is of a domain that has most candidates, and became one first of those. */
+static void check_victim(const struct model *model, uint32_t victim)
+{
+	uint32_t n[3] = {0}, n_all = 0;
+
+	for (uint32_t b = 0; b < N_BLOCKS; b++)
+		if (model[b].indexed && !model[b].refs && !model[b].pins) {
+			n[model[b].domain]++;
+			n_all++;
+		}
+	ck_assert_int_eq(victim != EVICT_NONE, n_all > 0);
+	if (victim == EVICT_NONE)
+		return;
+	for (uint32_t d = 0; d < 3; d++)
+		ck_assert_uint_ge(n[model[victim].domain], n[d]);
+	for (uint32_t b = 0; b < N_BLOCKS; b++)
+		if (model[b].indexed && !model[b].refs && !model[b].pins &&
+		    model[b].domain == model[victim].domain)
+			ck_assert_uint_ge(model[b].cached_at, model[victim].cached_at);
+}
+
 static void random_operation(struct block_pool *pool, struct model *model, uint64_t now)
 {
-	uint32_t i = (uint32_t)random() % N_BLOCKS, n_free = 0, oldest = EVICT_NONE, id;
+	uint32_t i = (uint32_t)random() % N_BLOCKS, n_free = 0, id;
 	struct model *m = &model[i];
 	bool candidate = m->indexed && !m->refs && !m->pins;
 	int c;
@@ -186,13 +207,7 @@ static void random_operation(struct block_pool *pool, struct model *model, uint6
 		}
 		break;
 	case 7:
-		/* the victim is the one that became a candidate first */
-		for (uint32_t b = 0; b < N_BLOCKS; b++)
-			if (model[b].indexed && !model[b].refs && !model[b].pins &&
-			    (oldest == EVICT_NONE ||
-			     model[b].cached_at < model[oldest].cached_at))
-				oldest = b;
-		ck_assert_uint_eq(evict_pick(&pool->evict), oldest);
+		check_victim(model, evict_pick(&pool->evict));
 		if (!candidate)
 			break;
 		block_pool_clear_indexed(pool, i);
