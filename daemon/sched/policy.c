@@ -155,8 +155,9 @@ bool policy_turn_valid(const struct request *request)
 				 (turns->n_waiting && turns->last >= request->turn));
 }
 
-void policy_let_in(const struct request *request)
+void policy_let_in(struct request *request)
 {
+	request->n_let_in = request->n_tokens;
 	if (*turn_now(request) < request->turn)
 		*turn_now(request) = request->turn;
 }
@@ -481,10 +482,19 @@ struct request *policy_victim(const struct sched *sched, const struct request *r
 	return victim;
 }
 
+/* The last one of its user: when somebody has starved for a while, and it has got on since it was
+ * let in, so that two who take it from each other both do. */
+static bool last_gives_way(const struct sched *sched, const struct request *r)
+{
+	return sched->n_starved >= SCHED_STARVED_PLANS && r->state == REQUEST_DECODE &&
+	       r->n_tokens - r->n_let_in >= SCHED_STARVED_PLANS;
+}
+
 void policy_relieve(struct sched *sched)
 {
 	struct request *victim = NULL;
 
+	sched->n_starved = sched->starved ? sched->n_starved + 1 : 0;
 	if (!sched->starved)
 		return;
 	sched->starved = false;
@@ -493,8 +503,9 @@ void policy_relieve(struct sched *sched)
 		uint64_t places = (uint64_t)user->n_running * sched->n_users;
 		uint64_t blocks = (uint64_t)user->n_blocks * sched->n_users;
 
-		/* only from more than an even share, and never the last one */
-		if (user->n_running < 2 || !user_excess(user) ||
+		/* only from more than an even share */
+		if (!user_excess(user) ||
+		    (user->n_running < 2 && !last_gives_way(sched, r)) ||
 		    (places <= sched->config.max_num_seqs &&
 		     blocks <= sched->pool->n_blocks))
 			continue;

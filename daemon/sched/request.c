@@ -35,6 +35,7 @@ int request_new(const struct request_desc *desc, uint32_t max_total,
 	r->n_tokens = desc->n_tokens;
 	r->n_prompt = desc->n_tokens;
 	r->max_total = max_total;
+	r->n_let_in = desc->n_tokens;
 	r->tail = REQUEST_NO_TAIL;
 	r->cow_src = BLOCK_NONE;
 	r->chain.domain = desc->domain;

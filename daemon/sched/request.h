@@ -74,7 +74,7 @@ struct request_desc {
  * @turn: place among requests of its uid and priority, before @arrival
  * @n_computed: rows; @n_cached: of the prompt, hits before any preemption
  * @n_scored: SCORE: positions 1 .. n_scored are reported
- * @max_total: n_tokens at which it ends
+ * @max_total: n_tokens at which it ends; @n_let_in: when it left the queue last
  * @planned: step that it has an entry in
  * @tail: tail buffer of its partial block while it runs, else REQUEST_NO_TAIL
  * @cancelled, @expired: ends when the step in flight completes
@@ -120,6 +120,7 @@ struct request {
 	uint32_t n_cached;
 	uint32_t n_scored;
 	uint32_t max_total;
+	uint32_t n_let_in;
 	uint32_t tail;
 
 	struct seq_table table;

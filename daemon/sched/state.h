@@ -23,6 +23,9 @@
 #define SCHED_USER_BUCKETS   256
 #define SCHED_CLIENT_BUCKETS 1024
 
+/* Plans in which somebody starves before the only request of another user gives way to it. */
+#define SCHED_STARVED_PLANS 64
+
 struct request_list {
 	struct request *head;
 	struct request *tail;
@@ -115,7 +118,8 @@ struct sched_candidate {
  * @first: user that goes first in the next plan; any member of the work ring
  * @stalled, @stalled_before: a request found no block in the plan built last, in the one before
  * @capped: a request found its user at max_blocks in the plan built last
- * @starved: a user without running requests was kept out for want of places or blocks
+ * @starved: a user without running requests was kept out for want of places or blocks;
+ * @n_starved: in so many plans one after the other
  * @cost: what steps cost; @planned: what is in the plan being built, or in flight
  * @sharers: users that could use the plan being built
  * @shared: it is too short for all that they want; @throttled: one had no credit left
@@ -138,6 +142,7 @@ struct sched {
 	bool stalled_before;
 	bool capped;
 	bool starved;
+	uint32_t n_starved;
 	uint64_t spare;
 	uint32_t n_users;
 
@@ -223,7 +228,7 @@ void policy_take_turn(struct request *request);
 bool policy_turn_valid(const struct request *request);
 
 /* @request, which waits, is let in: newcomers come after its turn. */
-void policy_let_in(const struct request *request);
+void policy_let_in(struct request *request);
 
 /* Into the lists of its state, and out of them. */
 void policy_link(struct sched *sched, struct request *request);

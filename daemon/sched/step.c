@@ -17,7 +17,8 @@
  *
  * Fairness: the credit of a uid stays within one step's budget, so neither long silence nor
  * a burst weighs for long. A uid that has nothing running and is kept out for want of places
- * or blocks gets them from the uid that has most of them, one request a step. Priorities
+ * or blocks gets them from the uid that has most of them, one request a step; from one that
+ * has a single request only after a while, if it holds more than an even share. Priorities
  * order the requests of one uid and take nothing from another's.
  *
  * When blocks run out: cached blocks are evicted; then paused requests lose theirs, the

@@ -188,6 +188,67 @@ START_TEST(sequences_of_a_user_take_turns)
 }
 END_TEST
 
+/* Steps until request @cookie has ended, at most @max. */
+static uint32_t steps_until(struct world *w, uint64_t cookie, uint32_t max)
+{
+	for (uint32_t step = 1; step < max; step++) {
+		const struct sched_event *events;
+		bool ended = false;
+		uint32_t n;
+
+		ck_assert_uint_gt(world_step(w), 0);
+		ck_assert_int_eq(sched_check(w->sched), 0);
+		events = sched_events(w->sched, &n);
+		for (uint32_t i = 0; i < n; i++)
+			ended |= events[i].cookie == cookie &&
+				 events[i].kind == SCHED_FINISHED;
+		sched_clear_events(w->sched);
+		if (ended)
+			return step;
+	}
+	return max;
+}
+
+/* A single sequence that holds nearly all of the pool gives way, and goes on afterwards. */
+START_TEST(a_hog_gives_way)
+{
+	uint32_t victim, hog;
+	struct world w;
+
+	world_init(&w, 68, 8);
+	w.device = devices[0];
+	ask_by(&w, 1000, 0, 900, 180, 1);
+	world_step(&w);
+	world_step(&w);
+	sched_clear_events(w.sched);
+	ask_by(&w, VICTIM, 0, 200, 32, 0);
+	victim = steps_until(&w, 0, 1000);
+	hog = steps_until(&w, 1, 1000);
+	printf("behind a hog of the pool: %u steps, the hog %u more\n", victim, hog);
+	ck_assert_uint_le(victim, 64 + 32 + 32);
+	ck_assert_uint_le(hog, 180);
+	world_deinit(&w);
+}
+END_TEST
+
+/* Two of which only one fits: they change places, and both come to an end. */
+START_TEST(two_hogs_both_end)
+{
+	struct world w;
+	uint32_t steps;
+
+	world_init(&w, 68, 8);
+	w.device = devices[0];
+	ask_by(&w, 1000, 0, 600, 400, 1);
+	ask_by(&w, 1001, 0, 600, 400, 2);
+	steps = steps_until(&w, 1, 10000);
+	steps += steps_until(&w, 2, 10000);
+	printf("two hogs: %u steps\n", steps);
+	ck_assert_uint_lt(steps, 1500);
+	world_deinit(&w);
+}
+END_TEST
+
 /* One user alone is never held back: each sequence has a token in each step. */
 START_TEST(one_user_has_all_of_it)
 {
@@ -217,6 +278,8 @@ int main(void)
 	tcase_add_test(tc, one_sequence_beside_long_contexts);
 	tcase_add_test(tc, one_sequence_beside_prompts);
 	tcase_add_test(tc, sequences_of_a_user_take_turns);
+	tcase_add_test(tc, a_hog_gives_way);
+	tcase_add_test(tc, two_hogs_both_end);
 	tcase_add_test(tc, one_user_has_all_of_it);
 	return run_case("share", tc);
 }
