@@ -37,6 +37,12 @@ enum config_kv_quality {
 	CONFIG_QUALITY_OFF, /* not looked at */
 };
 
+/* What computes. */
+enum config_backend {
+	CONFIG_BACKEND_AUTO, /* the first that this build has */
+	CONFIG_BACKEND_CPU,
+};
+
 enum config_isa {
 	CONFIG_ISA_AUTO,
 	CONFIG_ISA_C,
@@ -117,6 +123,9 @@ struct config {
 		uint32_t max_num_batched_tokens;
 		uint32_t max_model_len; /* 0: the model's */
 	} scheduler;
+	struct {
+		int backend;
+	} device;
 	struct {
 		uint32_t threads; /* 0: as many as CPUs and quota permit */
 		int isa;

@@ -74,6 +74,14 @@ static const struct config_choice block_sizes[] = {
 	{NULL},
 };
 
+static const struct config_choice backends[] = {
+	{"auto", CONFIG_BACKEND_AUTO},
+	{"cpu", CONFIG_BACKEND_CPU},
+	{"cuda", 0, "this build has no GPU backend; use auto"},
+	{"gpu", 0, "this build has no GPU backend; use auto"},
+	{NULL},
+};
+
 static const struct config_choice isas[] = {
 	{"auto", CONFIG_ISA_AUTO},
 	{"c", CONFIG_ISA_C},
@@ -405,6 +413,15 @@ const struct config_key config_keys[] = {
 		.default_text = "1G",
 		.max = TIB(1),
 		.help = "Shared memory of all rings of a user; 0: no limit.",
+	},
+	{
+		.name = "backend",
+		.section = "device",
+		.type = CONFIG_CHOICE,
+		.offset = offsetof(struct config, device.backend),
+		.default_text = "auto",
+		.choices = backends,
+		.help = "What computes; auto: the best that this build has, which is the CPU.",
 	},
 	{
 		.name = "threads",

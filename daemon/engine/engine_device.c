@@ -11,6 +11,7 @@
 #include "daemon/host_limits.h"
 #include "daemon/log.h"
 #include "daemon/msgid.h"
+#include "ipc/base.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
@@ -190,20 +191,33 @@ static int open_cpu(struct engine_device *device, const struct config *config,
 
 /* Backends in the order in which one is looked for. */
 static const struct device_kind {
+	enum config_backend choice;
 	const struct kv_backend *(*backend)(void);
 	int (*open)(struct engine_device *device, const struct config *config,
 		    const struct share *share, char *error, size_t size);
 } kinds[] = {
-	{kv_backend_cpu, open_cpu},
+	{CONFIG_BACKEND_CPU, kv_backend_cpu, open_cpu},
 };
+
+static const struct device_kind *kind_of(int choice)
+{
+	for (size_t i = 0; i < KVD_ARRAY_LEN(kinds); i++)
+		if (choice == CONFIG_BACKEND_AUTO || choice == (int)kinds[i].choice)
+			return &kinds[i];
+	return NULL;
+}
 
 int engine_device_open(struct engine_device *device, const struct config *config,
 		       uint32_t rank, uint32_t n_ranks, char *error, size_t size)
 {
 	const struct share share = {rank, n_ranks};
-	const struct device_kind *kind = &kinds[0];
+	const struct device_kind *kind = kind_of(config->device.backend);
 	int r;
 
+	if (!kind) {
+		snprintf(error, size, "[device] backend: this build has no such backend");
+		return -ENOTSUP;
+	}
 	*device = (struct engine_device){.backend = kind->backend()};
 	r = kind->open(device, config, &share, error, size);
 	if (r)

@@ -82,6 +82,8 @@ START_TEST(values_of_every_type)
 			      "block_size = 32\n"
 			      "enable_prefix_caching = Off\n"
 			      "gpu_memory_utilization = 0.0\n"
+			      "[device]\n"
+			      "backend = cpu\n"
 			      "[cpu]\n"
 			      "affinity = 0-2,7, 9-9\n"
 			      "[model]\n"
@@ -97,6 +99,7 @@ START_TEST(values_of_every_type)
 	ck_assert_uint_eq(config.cache.kv_cache_memory, UINT64_C(3) << 30);
 	ck_assert_uint_eq(config.cache.block_size, 32);
 	ck_assert(!config.cache.enable_prefix_caching);
+	ck_assert_int_eq(config.device.backend, CONFIG_BACKEND_CPU);
 	ck_assert_int_eq(CPU_COUNT(&config.cpu.affinity), 5);
 	ck_assert(CPU_ISSET(7, &config.cpu.affinity));
 	ck_assert_str_eq(config.model.path, " /x");
@@ -142,7 +145,10 @@ START_TEST(mistakes)
 			      "zzzz = 1\n"
 			      "[model]\n"
 			      "tensor_parallel_size = 17\n"
-			      "path = \x1b[31m\n"),
+			      "path = \x1b[31m\n"
+			      "[device]\n"
+			      "backend = cuda\n"
+			      "backend = x\n"),
 			 1);
 	ck_assert_str_eq(
 		got.text,
@@ -183,8 +189,11 @@ START_TEST(mistakes)
 		"t.conf:32: [cpu] affinity: \"1,\" is not a list of CPUs such as 0-3,6\n"
 		"t.conf:33: [cpu] zzzz: unknown key\n"
 		"t.conf:35: [model] tensor_parallel_size: 17 is out of range (1 to 16)\n"
-		"t.conf:36: [model] path: \"\\x1b[31m\" has control characters\n");
-	ck_assert_uint_eq(got.report.n_errors, 29);
+		"t.conf:36: [model] path: \"\\x1b[31m\" has control characters\n"
+		"t.conf:38: [device] backend: cuda is not available: this build has no GPU "
+		"backend; use auto\n"
+		"t.conf:39: [device] backend: \"x\" is not one of auto, cpu\n");
+	ck_assert_uint_eq(got.report.n_errors, 31);
 	ck_assert_uint_eq(config.cache.block_size, 32);
 	ck_assert_uint_eq(config.scheduler.max_num_seqs, 128);
 	ck_assert_str_eq(config.model.path, "");

@@ -157,6 +157,11 @@ START_TEST(errors_name_key_and_device)
 	ck_assert_msg(strstr(error, "\"far\"") && strstr(error, "driver does not answer"),
 		      "%s", error);
 	engine_deinit(&engine);
+
+	config.device.backend = CONFIG_BACKEND_CPU + 1;
+	ck_assert_int_eq(open_engine(&engine, NULL), -ENOTSUP);
+	ck_assert_msg(strstr(error, "[device] backend"), "%s", error);
+	engine_deinit(&engine);
 }
 END_TEST
 
