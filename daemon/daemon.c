@@ -281,7 +281,7 @@ static int daemon_check_memory(const struct config *config)
 		  "model and cache need %llu MiB, but the limit of control group %s is "
 		  "%llu MiB; raise MemoryMax= or lower [cache] kv_cache_memory",
 		  (unsigned long long)need >> 20, where, (unsigned long long)limit >> 20);
-	return -ENOMEM;
+	return error_origin(-ENOMEM);
 }
 
 /* What the service manager handed over, before anything is closed. */
@@ -466,7 +466,7 @@ int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_
 
 	if (!daemon) {
 		log_error("out of memory");
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	}
 	daemon->config = config;
 	daemon->reload = reload;

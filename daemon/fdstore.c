@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "daemon/listener.h"
+#include "daemon/log.h"
 #include "daemon/notify.h"
 
 /* $FDSTORE, since systemd 254; before, what the unit sets beside FileDescriptorStoreMax=. */
@@ -73,7 +74,7 @@ int fdstore_init(struct fdstore *store)
 		return n;
 	store->entries = calloc((size_t)n, sizeof(*store->entries));
 	if (!store->entries)
-		r = -ENOMEM;
+		r = error_origin(-ENOMEM);
 	for (int i = 0; i < n; i++) {
 		struct fdstore_entry *e;
 
@@ -119,10 +120,10 @@ int fdstore_take(struct fdstore *store, const char *name)
 		if (e->fd < 0 || strcmp(e->name, name) != 0)
 			continue;
 		if (found)
-			return -EEXIST;
+			return error_origin(-EEXIST);
 		found = e;
 	}
-	return found ? entry_take(found) : -ENOENT;
+	return found ? entry_take(found) : error_origin(-ENOENT);
 }
 
 int fdstore_take_next(struct fdstore *store, const char *const *prefixes, char *ret_name)
@@ -138,7 +139,7 @@ int fdstore_take_next(struct fdstore *store, const char *const *prefixes, char *
 				return entry_take(e);
 			}
 	}
-	return -ENOENT;
+	return error_origin(-ENOENT);
 }
 
 static bool name_is_good(const char *name)
@@ -179,14 +180,14 @@ int fdstore_push(struct fdstore *store, const char *name, int fd)
 	int r;
 
 	if (!name_is_good(name) || fd < 0)
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	if (!fdstore_is_there(store))
 		return 0;
 	if (store->n_entries >= store->max)
 		return FDSTORE_FULL;
 	grown = reallocarray(store->entries, store->n_entries + 1, sizeof(*grown));
 	if (!grown)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	store->entries = grown;
 	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
 	r = tell(store, text, fd);
@@ -204,7 +205,7 @@ int fdstore_remove(struct fdstore *store, const char *name)
 	int r;
 
 	if (!name_is_good(name))
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	for (uint32_t i = 0; i < store->n_entries; i++)
 		if (store->entries[i].fd >= 0 && !store->entries[i].cut &&
 		    !strcmp(store->entries[i].name, name))

@@ -11,6 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 /* Paths of control groups nest, but not endlessly. */
 #define PATH_BYTES 1024
 
@@ -37,12 +39,12 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
 	ssize_t n;
 
 	if (fd < 0)
-		return -errno;
+		return error_origin(-errno);
 	do
 		n = read(fd, buf, size - 1);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
-		n = -errno;
+		n = error_origin(-errno);
 	else
 		buf[n] = '\0';
 	close(fd);
@@ -77,7 +79,7 @@ static int own_group(const char *root, const char *controller, char *group, size
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root) >=
 	    sizeof(path))
-		return -ENAMETOOLONG;
+		return error_origin(-ENAMETOOLONG);
 	n = read_text(path, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
@@ -87,11 +89,11 @@ static int own_group(const char *root, const char *controller, char *group, size
 		if (!name || !line_is_of(line, controller))
 			continue;
 		if (strlen(name) >= size)
-			return -ENAMETOOLONG;
+			return error_origin(-ENAMETOOLONG);
 		strcpy(group, name);
 		return 0;
 	}
-	return -ENOENT;
+	return error_origin(-ENOENT);
 }
 
 /* A file of one group. Return: as read_text(). */

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 #define SOCKET_MODE 0660
 
 void listener_init(struct listener *listener)
@@ -58,13 +60,13 @@ int listener_take(struct listener *listener, const char *name)
 		return r;
 	r = sd_is_socket(fd, AF_UNIX, 0, 1);
 	if (r <= 0)
-		return fail(listener, r < 0 ? r : -ENOTSOCK,
+		return fail(listener, r < 0 ? r : error_origin(-ENOTSOCK),
 			    "descriptor %d (\"%s\") is not a listening unix socket", fd,
 			    name);
 	r = sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 1);
 	if (r <= 0)
 		return fail(
-			listener, r < 0 ? r : -EPROTOTYPE,
+			listener, r < 0 ? r : error_origin(-EPROTOTYPE),
 			"socket \"%s\" is not of type SEQPACKET; the socket unit needs "
 			"ListenSequentialPacket=",
 			name);
@@ -87,9 +89,9 @@ static int is_same_file(int fd, const char *path)
 	struct stat a, b;
 
 	if (fstat(fd, &a) < 0)
-		return -errno;
+		return error_origin(-errno);
 	if (lstat(path, &b) < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return errno == ENOENT ? 0 : error_origin(-errno);
 	return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
@@ -108,7 +110,7 @@ static int lock_take(struct listener *listener, const char *path)
 			break;
 		}
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-			r = -errno;
+			r = error_origin(-errno);
 			n = (int)pread(fd, pid, sizeof(pid) - 1, 0);
 			if (r == -EWOULDBLOCK)
 				r = fail(listener, -EADDRINUSE,
@@ -151,8 +153,10 @@ static int probe(const struct sockaddr_un *addr)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
 
 	if (fd < 0)
-		return -errno;
-	r = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
+		return error_origin(-errno);
+	r = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0
+		    ? error_origin(-errno)
+		    : 0;
 	close(fd);
 	/* EAGAIN is a full backlog, EPROTOTYPE a listener of another kind. */
 	return r == -EAGAIN || r == -EPROTOTYPE ? 0 : r;
@@ -208,7 +212,7 @@ static int bind_path(struct listener *listener, const struct sockaddr_un *addr)
 			    bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
 			    lstat(addr->sun_path, &st) < 0 ||
 			    listen(fd, LISTENER_BACKLOG) < 0
-		    ? -errno
+		    ? error_origin(-errno)
 		    : 0;
 	(void)umask(mask);
 	if (r < 0) {
@@ -305,7 +309,7 @@ int peer_cred_get(int fd, struct peer_cred *ret_cred)
 	socklen_t len = sizeof(cred);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-		return -errno;
+		return error_origin(-errno);
 	*ret_cred = (struct peer_cred){.uid = cred.uid, .gid = cred.gid, .pid = cred.pid};
 	return 0;
 }

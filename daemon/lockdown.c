@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "daemon/log.h"
 #include "ipc/base.h"
 
 /* Set in the number where a program for x32 calls; other architectures have no such bit. */
@@ -45,6 +46,6 @@ int lockdown_io_uring(bool enter_too)
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
-		return -errno;
+		return error_origin(-errno);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
 #include "ipc/base.h"
 
 #include "daemon/loop_backend.h"
@@ -74,10 +75,10 @@ int loop_new(struct loop **ret_loop, enum loop_backend backend)
 
 	if (backend != LOOP_BACKEND_AUTO && backend != LOOP_BACKEND_IO_URING &&
 	    backend != LOOP_BACKEND_EPOLL)
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	loop = calloc(1, sizeof(*loop));
 	if (!loop)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	loop->free_slot = LOOP_NO_SLOT;
 	loop->signal_fd = -1;
 	loop->deferred.next = loop->deferred.prev = &loop->deferred;
@@ -244,10 +245,10 @@ static int slots_grow(struct loop *loop)
 	struct loop_slot *slots;
 
 	if (n > MAX_SLOTS)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	slots = reallocarray(loop->slots, n, sizeof(*slots));
 	if (!slots)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	loop->slots = slots;
 	for (uint32_t i = n; i-- > loop->n_slots;) {
 		slots[i] = (struct loop_slot){
@@ -314,7 +315,7 @@ int loop_io_add(struct loop *loop, struct loop_io *io, int fd, uint32_t events,
 
 	assert(!io->loop);
 	if (fd < 0)
-		return -EBADF;
+		return error_origin(-EBADF);
 	r = slot_acquire(loop, io, fd, events, false, &index);
 	if (r < 0)
 		return r;
@@ -356,7 +357,7 @@ int loop_accept_add(struct loop *loop, struct loop_accept *accept, int fd,
 
 	assert(!accept->loop);
 	if (fd < 0)
-		return -EBADF;
+		return error_origin(-EBADF);
 	r = loop->ops->prepare_accept(fd);
 	if (r < 0)
 		return r;
@@ -435,16 +436,16 @@ int loop_signal_add(struct loop *loop, struct loop_signal *signal, int signo,
 
 	assert(!signal->loop);
 	if (signo < 1 || signo > 64)
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	if (loop->signals[signo])
-		return -EBUSY;
+		return error_origin(-EBUSY);
 	sigaddset(&mask, signo);
 	r = pthread_sigmask(SIG_BLOCK, &mask, NULL);
 	if (r != 0)
 		return -r;
 	fd = signalfd(loop->signal_fd, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)
-		return -errno;
+		return error_origin(-errno);
 	loop->signal_fd = fd;
 	if (!loop->signal_io.loop) {
 		r = loop_io_add(loop, &loop->signal_io, fd, LOOP_READ, signals_read);

@@ -3,6 +3,7 @@
  * The loop over epoll: one entry for each armed watch. LOOP_EDGE is EPOLLET: each write to an
  * eventfd makes its entry ready, also while the counter is above zero.
  */
+#include "daemon/log.h"
 #include "daemon/loop_backend.h"
 
 #include <errno.h>
@@ -33,10 +34,10 @@ static int epoll_open(struct loop *loop, const char **ret_step)
 
 	*ret_step = "epoll_create1";
 	if (!epoll)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	epoll->fd = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll->fd < 0) {
-		int r = -errno;
+		int r = error_origin(-errno);
 
 		free(epoll);
 		return r;
@@ -59,7 +60,7 @@ static int epoll_prepare_accept(int fd)
 	int flags = fcntl(fd, F_GETFL);
 
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-		return -errno;
+		return error_origin(-errno);
 	return 0;
 }
 
@@ -82,7 +83,7 @@ static int epoll_agree(struct loop *loop, uint32_t index)
 	else
 		return 0;
 	if (epoll_ctl(epoll->fd, op, slot->fd, &event) < 0)
-		return -errno;
+		return error_origin(-errno);
 	slot->armed = slot->events != 0;
 	return 0;
 }
@@ -155,7 +156,7 @@ static int epoll_wait_dispatch(struct loop *loop, uint64_t timeout_ns)
 		return 0;
 	n = epoll_sleep(epoll, timeout_ns);
 	if (n < 0)
-		return errno == EINTR ? 0 : -errno;
+		return errno == EINTR ? 0 : error_origin(-errno);
 	epoll->checked_ns = loop_now_refresh(loop);
 	for (int i = 0; i < n; i++) {
 		key = epoll->events[i].data.u64;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The timers of a loop: a binary heap of pointers to the callers' objects. */
+#include "daemon/log.h"
 #include "daemon/loop.h"
 
 #include <assert.h>
@@ -49,7 +50,7 @@ int loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t due_n
 			timers = reallocarray(loop->timers, n,
 					      sizeof(struct loop_timer *));
 			if (!timers)
-				return -ENOMEM;
+				return error_origin(-ENOMEM);
 			loop->timers = timers;
 			loop->max_timers = n;
 		}

@@ -12,6 +12,7 @@
  * open file behind a closed descriptor stays referenced until the loop next submits, before
  * it next sleeps. Spinning costs no system call.
  */
+#include "daemon/log.h"
 #include "daemon/loop_backend.h"
 
 #include <errno.h>
@@ -89,7 +90,7 @@ static int ring_register(struct io_uring *ring, unsigned int op, void *arg,
 			 unsigned int n)
 {
 	if (syscall(SYS_io_uring_register, ring->ring_fd, op, arg, n) < 0)
-		return -errno;
+		return error_origin(-errno);
 	return 0;
 }
 
@@ -116,7 +117,7 @@ static int uring_open(struct loop *loop, const char **ret_step)
 
 	*ret_step = "io_uring_setup";
 	if (!uring)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	r = ring_setup(&uring->ring);
 	if (r < 0) {
 		free(uring);
@@ -124,7 +125,7 @@ static int uring_open(struct loop *loop, const char **ret_step)
 	}
 	if ((uring->ring.features & needed) != needed) {
 		*ret_step = "io_uring features";
-		r = -EOPNOTSUPP;
+		r = error_origin(-EOPNOTSUPP);
 		goto fail;
 	}
 	/* Saves a descriptor look-up in each call; does not matter where it fails. */
@@ -158,7 +159,7 @@ static int uring_prepare_accept(int fd)
 	int flags = fcntl(fd, F_GETFL);
 
 	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
-		return -errno;
+		return error_origin(-errno);
 	return 0;
 }
 
@@ -204,7 +205,7 @@ static int slot_cancel(struct loop *loop, uint32_t index)
 	struct io_uring_sqe *sqe = sqe_get(loop->state);
 
 	if (!sqe)
-		return -EBUSY;
+		return error_origin(-EBUSY);
 	if (loop->slots[index].is_accept)
 		io_uring_prep_cancel64(sqe, key, 0);
 	else

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 #define STATUS_MAX 512
 
 /* Still to be sent. An empty status says nothing new. */
@@ -29,9 +31,9 @@ static int manager_address(struct sockaddr_un *addr, socklen_t *ret_len)
 	size_t len = path ? strlen(path) : 0;
 
 	if (!len)
-		return -ENOENT;
+		return error_origin(-ENOENT);
 	if ((*path != '/' && *path != '@') || len < 2 || len >= sizeof(addr->sun_path))
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
 	memcpy(addr->sun_path, path, len);
 	if (*path == '@')
@@ -66,8 +68,8 @@ int notify_send(const char *text, int fd, bool wait)
 	}
 	sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (sock < 0)
-		return -errno;
-	r = sendmsg(sock, &msg, flags) < 0 ? -errno : 1;
+		return error_origin(-errno);
+	r = sendmsg(sock, &msg, flags) < 0 ? error_origin(-errno) : 1;
 	close(sock);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/log.h"
 #include "daemon/model/gguf.h"
 #include "daemon/model/shape.h"
 #include "ipc/proto.h"
@@ -88,7 +89,7 @@ static int parse_number(const char *text, bool size, uint64_t max, uint64_t *ret
 	char *end;
 
 	if (*text < '0' || *text > '9')
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	errno = 0;
 	value = strtoull(text, &end, 10);
 	suffix = size && *end ? strchr(suffixes, *end) : NULL;
@@ -96,12 +97,12 @@ static int parse_number(const char *text, bool size, uint64_t max, uint64_t *ret
 		unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
 
 		if (value > UINT64_MAX >> shift)
-			return -EINVAL;
+			return error_origin(-EINVAL);
 		value <<= shift;
 		end++;
 	}
 	if (errno || *end || value < 1 || value > max)
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	*ret = value;
 	return 0;
 }

@@ -24,6 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 struct act {
 	const char *what;
 	const char *setting;
@@ -215,13 +217,13 @@ int sandbox_probe(enum sandbox_level level, struct sandbox_row *rows,
 	pid_t pid;
 
 	if (page == MAP_FAILED)
-		return -errno;
+		return error_origin(-errno);
 	/* Each child tries one act at least, whatever becomes of it. */
 	do {
 		before = page->next;
 		pid = fork();
 		if (pid < 0) {
-			int r = -errno;
+			int r = error_origin(-errno);
 
 			munmap(page, sizeof(*page));
 			return r;

@@ -70,7 +70,7 @@ static int resolve_list(const struct config_domain *domain, bool group,
 	char *copy = strdup(group ? domain->groups : domain->users), *at = copy, *word;
 	const char *where = group ? domain->groups_where : domain->users_where;
 	char shown[64];
-	int r = copy ? 0 : -ENOMEM;
+	int r = copy ? 0 : error_origin(-ENOMEM);
 
 	while (!r && (word = strsep(&at, ", \t"))) {
 		uint32_t *grown;
@@ -79,7 +79,7 @@ static int resolve_list(const struct config_domain *domain, bool group,
 			continue;
 		grown = reallocarray(*ret_ids, *ret_n + 1, sizeof(*grown));
 		if (!grown) {
-			r = -ENOMEM;
+			r = error_origin(-ENOMEM);
 			break;
 		}
 		*ret_ids = grown;
@@ -146,7 +146,7 @@ int users_init(struct users *users, const struct config *config,
 		return 0;
 	users->domains = calloc(config->n_domains, sizeof(*users->domains));
 	if (!users->domains)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	for (uint32_t i = 0; i < config->n_domains; i++) {
 		struct user_domain *d = &users->domains[users->n_domains++];
 

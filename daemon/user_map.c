@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 /* The kernel's default, for where /proc/sys is not to be seen. */
 #define OVERFLOW_ID 65534
 
@@ -42,7 +44,7 @@ static ssize_t read_text(const char *path, char *text, size_t size)
 	ssize_t n;
 
 	if (fd < 0)
-		return -errno;
+		return error_origin(-errno);
 	while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)
 		len += (size_t)n;
 	close(fd);

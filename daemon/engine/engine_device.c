@@ -147,7 +147,7 @@ static int open_bound(struct engine_device *device, const cpu_set_t *wanted,
 	if (!CPU_COUNT(&usable)) {
 		snprintf(error, size,
 			 "[cpu] affinity names no CPU that this process may use");
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	}
 	choose_threads(device, share, cpu, &usable);
 	take_cpus(share, &usable);
@@ -183,7 +183,7 @@ static int open_cpu(struct engine_device *device, const struct config *config,
 			 "[cpu] isa asks for %s, which this CPU does not offer, or the "
 			 "kernel refuses; use auto",
 			 kv_cpu_bundle_name(mask));
-		return -ENOTSUP;
+		return error_origin(-ENOTSUP);
 	}
 	set_huge_pages(config);
 	return open_bound(device, &config->cpu.affinity, share, &cpu, error, size);
@@ -216,7 +216,7 @@ int engine_device_open(struct engine_device *device, const struct config *config
 
 	if (!kind) {
 		snprintf(error, size, "[device] backend: this build has no such backend");
-		return -ENOTSUP;
+		return error_origin(-ENOTSUP);
 	}
 	*device = (struct engine_device){.backend = kind->backend()};
 	r = kind->open(device, config, &share, error, size);

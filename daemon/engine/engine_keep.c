@@ -60,7 +60,7 @@ static int map_image(struct engine_keep *keep, size_t size)
 		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, keep->image_fd, 0);
 
 	if (map == MAP_FAILED)
-		return -errno;
+		return error_origin(-errno);
 	keep->map = map;
 	keep->map_bytes = size;
 	return 0;
@@ -88,7 +88,7 @@ static int make_file(const char *name, uint64_t size)
 		return fd;
 	if (size > INT64_MAX || ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
-		r = size > INT64_MAX ? -EFBIG : -errno;
+		r = size > INT64_MAX ? error_origin(-EFBIG) : error_origin(-errno);
 		close(fd);
 		return r;
 	}
@@ -130,11 +130,11 @@ static int push(struct engine_keep *keep)
 	int r = fdstore_push(keep->store, FDSTORE_POOL, keep->pool_fd);
 
 	if (r)
-		return r < 0 ? r : -ENOSPC;
+		return r < 0 ? r : error_origin(-ENOSPC);
 	r = fdstore_push(keep->store, FDSTORE_IMAGE, keep->image_fd);
 	if (r)
 		(void)fdstore_remove(keep->store, FDSTORE_POOL);
-	return r > 0 ? -ENOSPC : r;
+	return r > 0 ? error_origin(-ENOSPC) : r;
 }
 
 /* Return: 0 or -errno, with no file open. */
@@ -147,8 +147,8 @@ static int create_files(struct engine_keep *keep, const struct image_model *mode
 	keep->pool_fd = make_file(FDSTORE_POOL, pool_size);
 	r = keep->pool_fd < 0 ? keep->pool_fd : 0;
 	if (!r) {
-		keep->image_fd =
-			image_size ? make_file(FDSTORE_IMAGE, image_size) : -EFBIG;
+		keep->image_fd = image_size ? make_file(FDSTORE_IMAGE, image_size)
+					    : error_origin(-EFBIG);
 		r = keep->image_fd < 0 ? keep->image_fd : map_image(keep, image_size);
 	}
 	if (!r) {

@@ -77,7 +77,7 @@ static int reject_format(const struct config *config, const struct model *model,
 			 "from fp16, where %.3f is the most; use %s, or let [cache] "
 			 "kv_quality_check only warn",
 			 name, q->kl, QUALITY_MAX_KL, better);
-		return -ENOTSUP;
+		return error_origin(-ENOTSUP);
 	}
 	if (config->cache.kv_quality_check == CONFIG_QUALITY_WARN) {
 		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_FORMAT_FAR),

@@ -127,7 +127,7 @@ static int choose_blocks(const struct engine *engine, struct engine_model *m, ch
 		snprintf(error, size,
 			 "[cache] kv_cache_dtype: the device \"%s\" has no pools in %s",
 			 m->ranks.rank->device.name, m->format_name);
-		return -ENOTSUP;
+		return error_origin(-ENOTSUP);
 	}
 	n_blocks = config->cache.kv_cache_memory / block_bytes(m);
 	if (n_blocks < 1 || n_blocks > INT32_MAX) {
@@ -136,7 +136,7 @@ static int choose_blocks(const struct engine *engine, struct engine_model *m, ch
 			 "bytes; at least one is needed",
 			 (unsigned long long)config->cache.kv_cache_memory,
 			 (unsigned long long)n_blocks, block_bytes(m));
-		return -EINVAL;
+		return error_origin(-EINVAL);
 	}
 	m->n_blocks = (uint32_t)n_blocks;
 	/* one for each sequence that may run, as the scheduler hands them out */
@@ -202,7 +202,8 @@ static int open_cache(struct engine *engine, struct engine_model *m, char *error
 
 	if (getrandom(&config.secret, sizeof(config.secret), 0) !=
 	    (ssize_t)sizeof(config.secret))
-		return fail(error, size, errno ? -errno : -EIO,
+		return fail(error, size,
+			    errno ? error_origin(-errno) : error_origin(-EIO),
 			    "no random numbers are to be had for the cache's keys");
 	r = cache_init(&engine->cache, &config);
 	if (r)
@@ -409,7 +410,7 @@ static int load_parts(struct engine *engine, struct engine_model *m,
 			 "%s: the tokenizer has %u tokens, the model only %u",
 			 gguf_name(gguf), tokenizer_n_tokens(m->tokenizer),
 			 m->ranks.rank->model.params.n_vocab);
-		r = -EINVAL;
+		r = error_origin(-EINVAL);
 	}
 	if (!r)
 		r = choose_blocks(engine, m, error, size);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/log.h"
 
 _Static_assert(CONFIG_MAX_RANKS == KV_MAX_RANKS, "what passes the check also starts");
 
@@ -43,7 +44,7 @@ int ranks_open(struct ranks *ranks, const struct config *config, char *error,
 	if (!ranks->rank) {
 		ranks->n = 0;
 		snprintf(error, error_size, "no memory for %u devices", n);
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	}
 	for (uint32_t i = 0; !r && i < n; i++)
 		r = engine_device_open(&ranks->rank[i].device, config, i, n, error,

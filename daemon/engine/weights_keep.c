@@ -28,8 +28,8 @@ static int64_t time_ns(const struct timespec *ts)
 	return (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
 }
 
-/* Nobody can write to a file that is being run, so it needs no age as the model's does. Every backend
- * is linked into it: none can pack in another way without another stamp. */
+/* Nobody can write to a file that is being run, so it needs no age as the model's does. Every
+ * backend is linked into it: none can pack in another way without another stamp. */
 static bool stamp_exe(struct image_file *ret)
 {
 	struct stat st;

@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
 #include "ipc/barrier.h"
 
 void worker_beat(void *ctx)
@@ -65,7 +66,7 @@ int worker_init(struct worker *worker, const char *name, worker_fn run, void *ct
 	*worker = (struct worker){.run = run, .ctx = ctx, .event_fd = -1};
 	worker->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker->event_fd < 0)
-		return -errno;
+		return error_origin(-errno);
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->wake, NULL);
 	/* Signals belong to the loop thread's signalfd. */

@@ -179,7 +179,7 @@ void control_cache_flush(struct session *session, const struct kvd_msg_hdr *requ
 		return;
 	f = calloc(1, sizeof(*f));
 	if (!f)
-		r = -ENOMEM;
+		r = error_origin(-ENOMEM);
 	else if (cache_is_open(cache))
 		r = cache_flush(cache, what, &f->flush);
 	if (r) {

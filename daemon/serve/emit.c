@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/log.h"
 #include "ipc/base.h"
 #include "ipc/sqe.h"
 #include "ipc/utf8.h"
@@ -42,7 +43,7 @@ int emit_init(struct emit *emit, const struct sqe_span *stops, unsigned n_stops)
 		return 0;
 	emit->stops = malloc(total);
 	if (!emit->stops)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	for (unsigned i = 0; i < n_stops; i++) {
 		memcpy(emit->stops + used, stops[i].bytes, stops[i].len);
 		emit->stop_len[i] = (uint16_t)stops[i].len;
@@ -90,7 +91,7 @@ static int emit_reserve(struct emit *emit, size_t len)
 	cap = need * 2 + 64;
 	data = secret_realloc(emit->data, emit->cap, cap);
 	if (!data)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	emit->data = data;
 	emit->cap = cap;
 	return 0;
@@ -136,7 +137,7 @@ int emit_push(struct emit *emit, const void *bytes, size_t len)
 	if (emit->stopped || !len)
 		return 0;
 	if (emit_reserve(emit, len) < 0)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	for (size_t i = 0; i < len; i++)
 		emit_byte(emit, b[i]);
 	at = emit_find_stop(emit, 0);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/log.h"
 #include "daemon/serve/input.h"
 #include "ipc/base.h"
 #include "ipc/ring.h"
@@ -104,7 +105,7 @@ static void encoder_start(struct encoder *encoder)
 	if (shared)
 		memcpy(encoder->data, shared, encoder->sqe.in_len);
 	else
-		encoder->result.res = -EFAULT;
+		encoder->result.res = error_origin(-EFAULT);
 	worker_submit(&encoder->worker);
 }
 
@@ -137,7 +138,7 @@ int encoder_init(struct encoder *encoder, struct loop *loop,
 	};
 	encoder->data = malloc(ENCODER_MAX_BYTES);
 	if (!encoder->data)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	r = worker_init(&encoder->worker, "kvd-encoder", encoder_run, encoder);
 	if (r)
 		return r;

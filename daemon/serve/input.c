@@ -8,6 +8,7 @@
 
 #include <kvd/abi.h>
 
+#include "daemon/log.h"
 #include "daemon/model/chat.h"
 #include "daemon/model/text.h"
 #include "ipc/proto.h"
@@ -30,7 +31,7 @@ static kvd_res input_ids(const struct model_text *model, const void *data, uint3
 			return KVD_E_TOKEN;
 		}
 		if (token_list_add(list, (int32_t)id))
-			return -ENOMEM;
+			return error_origin(-ENOMEM);
 	}
 	return 0;
 }
@@ -98,7 +99,7 @@ static kvd_res input_chat(const struct model_text *model, const void *data, uint
 		return KVD_E_TEMPLATE;
 	messages = malloc(KVD_MAX_CHAT_MESSAGES * sizeof(*messages));
 	if (!messages)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	while ((r = sqe_next_message(data, len, &pos, &role, &content)) > 0) {
 		size_t valid = utf8_valid_len(content.bytes, content.len);
 

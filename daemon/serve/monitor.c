@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "ipc/proto.h"
 
 /* Shaped as the reply, so that emptying it is sending it. */
@@ -69,7 +70,7 @@ int monitor_watch(struct monitor *monitor, struct monitor_queue **queue)
 		return 0;
 	q = calloc(1, sizeof(*q));
 	if (!q)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	q->packet.head.entry_size = sizeof(struct kvd_event);
 	/* while nobody watched, nobody counted */
 	if (!monitor->queues)

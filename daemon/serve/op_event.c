@@ -97,7 +97,7 @@ static bool ended_by_itself(const struct op_generate *g, kvd_res *ret_res,
 	/* Bytes of a token found no room: the text has a hole. */
 	if (g->stopping) {
 		*ret_finish = KVD_FINISH_ERROR;
-		*ret_res = -ENOMEM;
+		*ret_res = error_origin(-ENOMEM);
 		return true;
 	}
 	return false;

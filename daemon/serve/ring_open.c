@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/log.h"
 #include "daemon/serve/op.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
@@ -114,7 +115,7 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 
 	ring = calloc(1, sizeof(*ring));
 	if (!ring)
-		return -ENOMEM;
+		return error_origin(-ENOMEM);
 	ring->session = session;
 	r = user_charge(&ring->charge, session->user, USER_BYTES,
 			msg->in_bytes + msg->out_bytes);
