@@ -5,6 +5,25 @@
  */
 #include "client/internal.h"
 
+/* Field by field: for an assignment of the whole, gcc takes a string instruction, which is slow to
+ * start. */
+static void sqe_init_nop(struct kvc_sqe *sqe, uint64_t user_data)
+{
+	sqe->user_data = user_data;
+	sqe->opcode = KVD_OP_NOP;
+	sqe->flags = 0;
+	sqe->input.kind = KVD_INPUT_NONE;
+	sqe->input.reserved = 0;
+	sqe->input.data = NULL;
+	sqe->input.n = 0;
+	sqe->opts = NULL;
+	sqe->score_opts = NULL;
+	sqe->out = NULL;
+	sqe->out2 = NULL;
+	sqe->cap = 0;
+	sqe->target = 0;
+}
+
 struct kvc_sqe *kvc_ring_get_sqe(struct kvc_ring *r)
 {
 	struct kvc_sqe *sqe;
@@ -12,7 +31,7 @@ struct kvc_sqe *kvc_ring_get_sqe(struct kvc_ring *r)
 	if (r->sqe_tail - r->sqe_head >= r->ring.sq_entries)
 		return NULL;
 	sqe = &r->sqes[r->sqe_tail++ & (r->ring.sq_entries - 1)];
-	*sqe = (struct kvc_sqe){.opcode = KVD_OP_NOP};
+	sqe_init_nop(sqe, 0);
 	return sqe;
 }
 
@@ -23,10 +42,7 @@ void kvc_sqe_set_data64(struct kvc_sqe *sqe, uint64_t data)
 
 void kvc_prep_nop(struct kvc_sqe *sqe)
 {
-	*sqe = (struct kvc_sqe){
-		.user_data = sqe->user_data,
-		.opcode = KVD_OP_NOP,
-	};
+	sqe_init_nop(sqe, sqe->user_data);
 }
 
 void kvc_prep_generate(struct kvc_sqe *sqe, const struct kvc_input *input,

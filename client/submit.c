@@ -303,12 +303,12 @@ static bool parent_lost(const struct kvc_ring *r, uint64_t wire)
 }
 
 /* Does a CANCEL name what is held back, so that no daemon knows of it? NULL: no. */
-static struct kvc_request *find_held(struct kvc_ring *r, const struct kvd_sqe *wire)
+static struct kvc_request *find_held(struct kvc_ring *r, uint8_t opcode, uint64_t arg)
 {
-	uint32_t i = (uint32_t)wire->arg;
+	uint32_t i = (uint32_t)arg;
 
-	if (wire->opcode != KVD_OP_CANCEL || i >= r->n_reqs || !r->reqs[i].used ||
-	    !r->reqs[i].held || r->reqs[i].serial != (uint32_t)(wire->arg >> 32))
+	if (opcode != KVD_OP_CANCEL || i >= r->n_reqs || !r->reqs[i].used ||
+	    !r->reqs[i].held || r->reqs[i].serial != (uint32_t)(arg >> 32))
 		return NULL;
 	return &r->reqs[i];
 }
@@ -316,12 +316,8 @@ static struct kvc_request *find_held(struct kvc_ring *r, const struct kvd_sqe *w
 /* One entry. Return: 0: gone; -EAGAIN, -ENOBUFS: no room now. */
 static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 {
-	struct kvd_sqe wire = {
-		.opcode = sqe->opcode,
-		.input = (uint16_t)sqe->input.kind,
-	};
 	struct kvc_request *q, *held;
-	uint64_t detail;
+	uint64_t detail, arg = 0;
 	bool lost;
 	int rc;
 
@@ -342,10 +338,16 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		return 0;
 	}
 	if (sqe->opcode == KVD_OP_CANCEL || sqe->opcode == KVD_OP_FORK)
-		wire.arg = find_target(r, sqe->target);
-	lost = sqe->opcode == KVD_OP_FORK && parent_lost(r, wire.arg);
-	held = find_held(r, &wire);
+		arg = find_target(r, sqe->target);
+	lost = sqe->opcode == KVD_OP_FORK && parent_lost(r, arg);
+	held = find_held(r, sqe->opcode, arg);
 	q = request_begin(r, sqe);
+	q->wire = (struct kvd_sqe){
+		.user_data = (uint64_t)q->serial << 32 | (uint32_t)(q - r->reqs),
+		.opcode = sqe->opcode,
+		.input = (uint16_t)sqe->input.kind,
+		.arg = arg,
+	};
 	if (held) {
 		request_end(r, held, -ECANCELED);
 		request_end(r, q, held->n_seqs);
@@ -356,7 +358,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		return 0;
 	}
 	if (sqe->opcode != KVD_OP_NOP && sqe->opcode != KVD_OP_CANCEL)
-		rc = marshal(r, sqe, q, &wire);
+		rc = marshal(r, sqe, q, &q->wire);
 	if (rc == -ENOBUFS) {
 		request_release(r, q);
 		return rc;
@@ -365,9 +367,7 @@ static int submit_one(struct kvc_ring *r, const struct kvc_sqe *sqe)
 		request_end(r, q, rc);
 		return 0;
 	}
-	wire.user_data = (uint64_t)q->serial << 32 | (uint32_t)(q - r->reqs);
-	q->wire = wire;
-	(void)ring_client_put(&r->ring, &wire);
+	(void)ring_client_put(&r->ring, &q->wire);
 	return 0;
 }
 

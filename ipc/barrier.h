@@ -22,6 +22,10 @@
  *   client NEED_WAKEUP | cqe.seq   cqe.seq      | client.flags
  *   cq_pos       | daemon.flags    daemon CQ_FULL     | cq_pos
  *   client SQ_FULL | sq_pos        sq_pos       | client.flags
+ *
+ * Entries are filled field by field, and copied word by word, because a load that is wider than
+ * a store shortly before it waits until the CPU has written out all its stores, those to lines
+ * that the other side has among them: longer than all else that an entry costs.
  */
 
 #include <stdint.h>
@@ -58,6 +62,16 @@ static inline void shm_store_u32(uint32_t *p, uint32_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
+static inline void shm_store_u16(uint16_t *p, uint16_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+static inline void shm_store_u8(uint8_t *p, uint8_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
 /* Orders earlier stores before later loads. The thread sanitizer knows no fences; there an atomic
  * exchange is a full barrier on the machines that it runs on. */
 static inline void shm_full_barrier(void)
@@ -68,6 +82,17 @@ static inline void shm_full_barrier(void)
 	(void)__atomic_exchange_n(&word, 1, __ATOMIC_SEQ_CST);
 #else
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+/* Asks for a line that will be written soon, and that the other side has. A hint, and free of
+ * effect where the CPU has none. */
+static inline void shm_prefetch_write(const void *p)
+{
+#if defined(__x86_64__)
+	__asm__ __volatile__("prefetchw %0" ::"m"(*(const char *)p));
+#else
+	__builtin_prefetch(p, 1);
 #endif
 }
 

@@ -28,6 +28,10 @@
 #include "ipc/base.h"
 #include "ipc/doorbell.h"
 
+/* The slots behind the one at hand are on their way while it is filled. More of them would be
+ * taken from under the other side's eyes. */
+#define SLOTS_AHEAD 2
+
 /* Publish a position at the latest when this many slots are unaccounted for. */
 static uint64_t lazy_limit(uint32_t entries)
 {
@@ -250,13 +254,25 @@ bool ring_daemon_pending(const struct ring_daemon *r)
 static void copy_in(struct kvd_sqe *dst, const struct kvd_sqe *slot)
 {
 	const uint64_t *from = (const void *)slot;
-	uint64_t words[8];
-	int i;
+	uint64_t word;
 
-	words[0] = 0;
-	for (i = 1; i < 8; i++)
-		words[i] = shm_load_u64(&from[i]);
-	memcpy(dst, words, sizeof(*dst));
+	for (size_t i = 1; i < sizeof(*dst) / sizeof(word); i++) {
+		word = shm_load_u64(&from[i]);
+		memcpy((uint8_t *)dst + i * sizeof(word), &word, sizeof(word));
+	}
+}
+
+static void copy_out(struct kvd_cqe *slot, const struct kvd_cqe *src)
+{
+	uint64_t *to = (void *)slot->u.raw, word;
+
+	shm_store_u64(&slot->user_data, src->user_data);
+	shm_store_u32((uint32_t *)&slot->res, (uint32_t)src->res);
+	shm_store_u32(&slot->flags, src->flags);
+	for (size_t i = 0; i < sizeof(slot->u.raw) / sizeof(word); i++) {
+		memcpy(&word, src->u.raw + i * sizeof(word), sizeof(word));
+		shm_store_u64(&to[i], word);
+	}
 }
 
 enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe)
@@ -280,9 +296,7 @@ enum ring_status ring_daemon_take(struct ring_daemon *r, struct kvd_sqe *ret_sqe
 enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *cqe)
 {
 	struct kvd_cqe *slot = &r->cq[r->cq_pos & (r->cq_entries - 1)];
-	uint64_t words[8], *to = (void *)slot;
 	enum ring_status st;
-	int i;
 
 	if (r->head == RING_HEAD_FAULT)
 		return RING_FAULT;
@@ -290,9 +304,8 @@ enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *c
 	if (st != RING_OK)
 		return st;
 
-	memcpy(words, cqe, sizeof(words));
-	for (i = 1; i < 8; i++)
-		shm_store_u64(&to[i], words[i]);
+	shm_prefetch_write(&r->cq[(r->cq_pos + SLOTS_AHEAD) & (r->cq_entries - 1)]);
+	copy_out(slot, cqe);
 	shm_store_release_u64(&slot->seq, ++r->cq_pos);
 	r->cq_posted = true;
 	return RING_OK;

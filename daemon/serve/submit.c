@@ -97,7 +97,7 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 {
 	struct sessions *sessions = ring->session->sessions;
 	uint32_t limit = sessions->config->daemon.max_inflight_per_client;
-	struct kvd_sqe own = *sqe;
+	struct kvd_sqe own;
 	struct op *op;
 	kvd_res r;
 
@@ -125,6 +125,7 @@ void submit_sqe(struct session_ring *ring, const struct kvd_sqe *sqe, uint64_t n
 		answer_at_once(ring, sqe, -ENOMEM, 0);
 		return;
 	}
+	own = *sqe;
 	/* A branch goes on in the middle of a text. */
 	if (sqe->opcode == KVD_OP_FORK)
 		own.flags |= KVD_SQE_NO_BOS;

@@ -175,7 +175,23 @@ uint32_t shm_load_u32(const uint32_t *p)
 
 void shm_store_u32(uint32_t *p, uint32_t v)
 {
-	store(word_of(p), v);
+	enum word word = word_of(p);
+
+	if (word != N_WORDS)
+		store(word, v);
+}
+
+/* Contents of entries only. */
+void shm_store_u16(uint16_t *p, uint16_t v)
+{
+}
+
+void shm_store_u8(uint8_t *p, uint8_t v)
+{
+}
+
+void shm_prefetch_write(const void *p)
+{
 }
 
 void shm_full_barrier(void)
