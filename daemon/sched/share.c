@@ -117,6 +117,25 @@ static double max_debt(const struct sched *sched)
 	return cost_of(&sched->cost, &most);
 }
 
+/* Who asks again as soon as it has its answer is not to meet a long step that began meanwhile:
+ * for a few plans the others go on as if it were there. Return: the least that counts. */
+static double remember(struct sched *sched, double least)
+{
+	const struct sched_user *first = sched->sharers;
+
+	if (!first)
+		return least;
+	if (first->next_sharer) {
+		sched->remembered = least;
+		sched->n_remembered = SCHED_REMEMBERED_PLANS;
+		return least;
+	}
+	if (!sched->n_remembered)
+		return least;
+	sched->n_remembered--;
+	return fmin(least, sched->remembered);
+}
+
 void share_open(struct sched *sched, bool forgive)
 {
 	const struct cost_count one_step = {.n[COST_STEP] = 1};
@@ -126,10 +145,11 @@ void share_open(struct sched *sched, bool forgive)
 	sched->planned = one_step;
 	sched->shared = false;
 	sched->sharers = NULL;
-	if (sched->n_users > 1)
+	if (sched->n_users > 1 || sched->n_remembered)
 		gather(sched);
 	for (const struct sched_user *u = sched->sharers; u; u = u->next_sharer)
 		least = fmin(least, step + u->want);
+	least = remember(sched, least);
 	for (struct sched_user *u = sched->sharers; u; u = u->next_sharer) {
 		double alone = step + u->want;
 		/* in nanoseconds: enough for a row where rows seem to cost nothing */

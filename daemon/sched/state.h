@@ -23,6 +23,9 @@
 #define SCHED_USER_BUCKETS   256
 #define SCHED_CLIENT_BUCKETS 1024
 
+/* Plans in which who has gone is expected back. */
+#define SCHED_REMEMBERED_PLANS 4
+
 /* Plans in which somebody starves before the only request of another user gives way to it. */
 #define SCHED_STARVED_PLANS 64
 
@@ -122,6 +125,8 @@ struct sched_candidate {
  * @n_starved: in so many plans one after the other
  * @cost: what steps cost; @planned: what is in the plan being built, or in flight
  * @sharers: users that could use the plan being built
+ * @remembered: what the least demanding user took while there were several, for @n_remembered more
+ * plans
  * @shared: it is too short for all that they want; @throttled: one had no credit left
  * @spare: blocks that no running request is likely to need, in the plan being built
  * @tails: [max_num_seqs] tail buffers, the n_free_tails free ones first
@@ -149,6 +154,8 @@ struct sched {
 	struct cost cost;
 	struct cost_count planned;
 	struct sched_user *sharers;
+	double remembered;
+	uint32_t n_remembered;
 	bool shared;
 	bool throttled;
 

@@ -188,6 +188,46 @@ START_TEST(sequences_of_a_user_take_turns)
 }
 END_TEST
 
+/* A user that asks again at once is not met by a step that is all of another's. */
+START_TEST(who_asks_again_meets_no_long_step)
+{
+	double longest = 0, alone = devices[0].step + 40 * devices[0].row;
+	struct world w;
+
+	world_init(&w, 1 << 14, 128);
+	w.device = devices[0];
+	for (uint32_t i = 0; i < 100; i++)
+		ask_by(&w, 1000, 0, 8, 1500, 1);
+	ask_by(&w, VICTIM, 0, 8, 20, 0);
+	for (uint32_t i = 0, gone = 0; i < 2000; i++) {
+		const struct sched_event *events;
+		uint32_t n;
+
+		world_step(&w);
+		if (i > 500)
+			longest = world_time(&w) > longest ? world_time(&w) : longest;
+		events = sched_events(w.sched, &n);
+		for (uint32_t k = 0; k < n; k++)
+			gone += !events[k].cookie && events[k].kind == SCHED_FINISHED;
+		sched_clear_events(w.sched);
+		/* its next prompt comes while the step after the last one runs */
+		if (gone && gone++ == 2) {
+			ask_by(&w, VICTIM, 0, 8, 20, 0);
+			gone = 0;
+		}
+	}
+	printf("longest step: %.1f ms\n", longest / 1e6);
+	ck_assert(longest < alone);
+	/* and when it stays away, the other has all of the time again */
+	for (uint32_t i = 0; i < 40; i++) {
+		world_step(&w);
+		sched_clear_events(w.sched);
+	}
+	ck_assert_uint_eq(w.plan.n_entries, 100);
+	world_deinit(&w);
+}
+END_TEST
+
 /* Steps until request @cookie has ended, at most @max. */
 static uint32_t steps_until(struct world *w, uint64_t cookie, uint32_t max)
 {
@@ -278,6 +318,7 @@ int main(void)
 	tcase_add_test(tc, one_sequence_beside_long_contexts);
 	tcase_add_test(tc, one_sequence_beside_prompts);
 	tcase_add_test(tc, sequences_of_a_user_take_turns);
+	tcase_add_test(tc, who_asks_again_meets_no_long_step);
 	tcase_add_test(tc, a_hog_gives_way);
 	tcase_add_test(tc, two_hogs_both_end);
 	tcase_add_test(tc, one_user_has_all_of_it);
