@@ -36,14 +36,22 @@ def settings():
     return found
 
 
-def confine(calls, otherwise):
-    """Permit these calls and no others. Return: whether it could be done."""
+def environment(unit):
+    """What the unit sets, but for what says that it is the unit."""
+    pairs = (line.split("=", 1) for line in unit.get("Environment", []))
+    return {name: value for name, value in pairs if name not in NOT_SERVICE}
+
+
+def make_filter(unit, otherwise, finish):
+    """Permit the unit's calls and no others. `finish`: loads or writes what libseccomp made.
+    Return: whether it could be done."""
+    calls = " ".join([*unit["SystemCallFilter"], SOCKET_UNIT]).split()
     try:
         lib = ctypes.CDLL("libseccomp.so.2")
     except OSError:
         return False
     lib.seccomp_init.restype = ctypes.c_void_p
-    ctx = lib.seccomp_init(ctypes.c_uint32(otherwise))
+    ctx = ctypes.c_void_p(lib.seccomp_init(ctypes.c_uint32(otherwise)))
     if not ctx:
         return False
     rules = [(call, ACT_ALLOW) for call in calls]
@@ -52,19 +60,26 @@ def confine(calls, otherwise):
     for call, action in rules:
         number = lib.seccomp_syscall_resolve_name(call.encode())
         if number >= 0:  # others have none on this machine
-            lib.seccomp_rule_add(ctypes.c_void_p(ctx), ctypes.c_uint32(action), number, 0)
-    return lib.seccomp_load(ctypes.c_void_p(ctx)) == 0
+            lib.seccomp_rule_add(ctx, ctypes.c_uint32(action), number, 0)
+    return finish(lib, ctx) == 0
+
+
+def load(lib, ctx):
+    return lib.seccomp_load(ctx)
+
+
+def write_filter(path):
+    """The filter as a file, for confine.c. Return: whether there is one."""
+    with open(path, "wb") as f:
+        return make_filter(settings(), ACT_EPERM,
+                           lambda lib, ctx: lib.seccomp_export_bpf(ctx, f.fileno()))
 
 
 def main():
     unit, command = settings(), sys.argv[1:]
     kill = command[0] == "--kill"
-    for line in unit.get("Environment", []):
-        name, value = line.split("=", 1)
-        if name not in NOT_SERVICE:
-            os.environ[name] = value
-    if not confine(" ".join([*unit["SystemCallFilter"], SOCKET_UNIT]).split(),
-                   ACT_KILL if kill else ACT_EPERM):
+    os.environ.update(environment(unit))
+    if not make_filter(unit, ACT_KILL if kill else ACT_EPERM, load):
         print("as_installed.py: no libseccomp: without the filter of kvd.service",
               file=sys.stderr)
         if kill:
