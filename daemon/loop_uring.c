@@ -27,6 +27,8 @@
 #define N_CQ 4096
 /* Connections taken before others get their turn. */
 #define MAX_ACCEPTS 16
+/* Completions that are collected before they are looked at. */
+#define MAX_READY 1024
 
 /* Marks completions of ACCEPT: they carry a descriptor even when nobody waits for it. */
 #define KEY_ACCEPT (UINT64_C(1) << 31)
@@ -310,6 +312,21 @@ static void complete_io(struct loop *loop, uint64_t key, int res, bool more)
 				 : loop_events_from_poll((uint32_t)res));
 }
 
+static bool has_more(struct io_uring *ring)
+{
+	return IO_URING_READ_ONCE(*ring->sq.kflags) &
+	       (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
+}
+
+/* One call posts no more than twenty where completions wait for it; who comes last would stand
+ * behind a run of turns for each twenty. */
+static void uring_collect(struct io_uring *ring)
+{
+	for (int i = 0; i < MAX_READY / 16 && has_more(ring); i++)
+		if (io_uring_cq_ready(ring) >= MAX_READY || io_uring_get_events(ring) < 0)
+			return;
+}
+
 static void uring_dispatch(struct loop *loop)
 {
 	struct loop_uring *uring = loop->state;
@@ -359,11 +376,9 @@ static int uring_wait(struct loop *loop, uint64_t timeout_ns)
 		r = io_uring_submit_and_wait_timeout(ring, &cqe, 1, &ts, NULL);
 	else if (io_uring_sq_ready(ring))
 		r = io_uring_submit_and_get_events(ring);
-	else if (IO_URING_READ_ONCE(*ring->sq.kflags) &
-		 (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
-		r = io_uring_get_events(ring);
 	if (r < 0 && r != -ETIME && r != -EINTR && r != -EAGAIN && r != -EBUSY)
 		return r;
+	uring_collect(ring);
 	uring_dispatch(loop);
 	return 0;
 }
