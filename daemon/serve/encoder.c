@@ -63,29 +63,33 @@ static void encoder_unlink(struct encoder *encoder, struct encoder_wait *wait)
 	}
 }
 
-/* The texts of the user whose turn it was go behind those of all others, in order: so a user
- * waits for one text of each other one. */
-static void encoder_pass(struct encoder *encoder, uid_t uid)
+/* What a user has used, or could have: a pause gives no credit. */
+static struct encoder_user *encoder_user(struct encoder *encoder, uid_t uid)
 {
-	struct encoder_wait *moved = NULL, **others = &encoder->waiting, **end = &moved;
-	struct encoder_wait *wait, *next;
+	struct encoder_user *user = &encoder->users[uid % ENCODER_USERS];
 
-	encoder->waiting_tail = NULL;
-	for (wait = encoder->waiting; wait; wait = next) {
-		next = wait->next;
-		if (wait->uid == uid) {
-			*end = wait;
-			end = &wait->next;
-		} else {
-			*others = wait;
-			others = &wait->next;
-			encoder->waiting_tail = wait;
+	if (user->uid != uid || user->used_ns < encoder->used_ns)
+		*user = (struct encoder_user){.uid = uid, .used_ns = encoder->used_ns};
+	return user;
+}
+
+/* The oldest text of the user that has used the least: so a user waits for the one in work, and
+ * after long ones of its own until the others have had as much. */
+static struct encoder_wait *encoder_next(struct encoder *encoder)
+{
+	struct encoder_wait *next = NULL;
+	uint64_t least = UINT64_MAX;
+
+	for (struct encoder_wait *wait = encoder->waiting; wait; wait = wait->next) {
+		uint64_t used_ns = encoder_user(encoder, wait->uid)->used_ns;
+
+		if (used_ns < least) {
+			least = used_ns;
+			next = wait;
 		}
 	}
-	*end = NULL;
-	*others = moved;
-	if (moved)
-		encoder->waiting_tail = container_of(end, struct encoder_wait, next);
+	encoder->used_ns = least;
+	return next;
 }
 
 static void encoder_start(struct encoder *encoder)
@@ -95,11 +99,11 @@ static void encoder_start(struct encoder *encoder)
 
 	if (encoder->worker.busy || !encoder->waiting)
 		return;
-	encoder_pass(encoder, encoder->last_uid);
-	wait = encoder->waiting;
+	wait = encoder_next(encoder);
 	encoder_unlink(encoder, wait);
 	encoder->current = wait;
-	encoder->last_uid = wait->uid;
+	encoder->uid = wait->uid;
+	encoder->began_ns = clock_ns();
 	encoder->sqe = wait->sqe;
 	shared = ring_daemon_in(wait->arena, encoder->sqe.in_off, encoder->sqe.in_len);
 	if (shared)
@@ -117,8 +121,12 @@ static void encoder_stepped(struct loop_io *io, uint32_t events)
 	if (!worker_collect(&encoder->worker))
 		return;
 	encoder->current = NULL;
+	loop_now_refresh(encoder->loop);
+	if (encoder->began_ns)
+		encoder_user(encoder, encoder->uid)->used_ns +=
+			loop_now(encoder->loop) - encoder->began_ns;
+	encoder->began_ns = 0;
 	if (wait) {
-		loop_now_refresh(encoder->loop);
 		encoder->done(wait, &encoder->result);
 	}
 	encoder_clear(encoder);
@@ -134,7 +142,6 @@ int encoder_init(struct encoder *encoder, struct loop *loop,
 		.loop = loop,
 		.text = text,
 		.done = done,
-		.last_uid = (uid_t)-1,
 	};
 	encoder->data = malloc(ENCODER_MAX_BYTES);
 	if (!encoder->data)

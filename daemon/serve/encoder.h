@@ -4,8 +4,8 @@
 
 /*
  * Tokenizes long texts, and checks and measures long lists of ids for DETOKENIZE, on a thread of
- * its own; users take turns. Thread: loop; the worker (worker.h) sees private memory and the
- * immutable tokenizer only. Relies on input.h. Knows neither rings nor operations.
+ * its own, whose time is shared by user. Thread: loop; the worker (worker.h) sees private memory
+ * and the immutable tokenizer only. Relies on input.h. Knows neither rings nor operations.
  */
 
 #include <stdbool.h>
@@ -25,6 +25,8 @@ struct ring_daemon;
 /* What is shorter costs less than the way to another thread and back. */
 #define ENCODER_MIN_BYTES (4u << 10)
 #define ENCODER_MIN_IDS   4096
+
+#define ENCODER_USERS 256
 
 /* Embedded in what asks. encoder_add() expects uid, arena, and sqe after sqe_check(). */
 struct encoder_wait {
@@ -47,9 +49,11 @@ typedef void (*encoder_done_fn)(struct encoder_wait *wait, struct encoder_result
 
 /**
  * struct encoder - the thread and its queue
- * @waiting:  in the order of their turns
+ * @waiting:  oldest first
  * @current:  whose text is in work; NULL: none, or it was forgotten
- * @last_uid: whose turn it was
+ * @uid:      who asked for what is in work, since @began_ns; 0: nobody did
+ * @used_ns:  of the thread's time, by a user at least; @users: by those that had more lately, by
+ *            uid, direct mapped
  * @data:     [ENCODER_MAX_BYTES] the input; its pages stay, as they cost more than the copy
  * @warm:     they are there
  * @sqe, @data, @result: the worker's while worker.busy
@@ -62,7 +66,13 @@ struct encoder {
 	struct loop_io io;
 	struct encoder_wait *waiting, *waiting_tail;
 	struct encoder_wait *current;
-	uid_t last_uid;
+	uid_t uid;
+	uint64_t began_ns;
+	uint64_t used_ns;
+	struct encoder_user {
+		uid_t uid;
+		uint64_t used_ns;
+	} users[ENCODER_USERS];
 	struct kvd_sqe sqe;
 	void *data;
 	bool warm;
