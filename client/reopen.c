@@ -245,6 +245,9 @@ int reopen_step(struct kvc_ring *r, bool *ret_same_model)
 	/* It died again, and its successor knows nothing of this session yet. */
 	if (answer.status == KVD_E_RESTARTED)
 		return -EAGAIN;
+	/* What another ring asked for was not read when this one asked; it is now. */
+	if (answer.status == KVD_E_BUSY)
+		return ask(r);
 	if (answer.status < 0)
 		return answer.status;
 	rc = replace(r, &answer.opened, answer.fds);

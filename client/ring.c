@@ -85,8 +85,11 @@ int ring_open(struct kvc_client *c, struct kvc_ring **ret, uint32_t sq_entries,
 	r->wake_fd = -1;
 	r->hold_fd = -1;
 	r->spin_now = c->spin_ns;
-	rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN, KVD_MSG_RING_OPENED,
-		       deadline_ns, fds);
+	/* BUSY: what a ring that is opened again asked for was not read yet. It is by now. */
+	do
+		rc = ctl_begin(c, &msg, sizeof(msg), KVD_MSG_RING_OPEN,
+			       KVD_MSG_RING_OPENED, deadline_ns, fds);
+	while (rc == KVD_E_BUSY);
 	if (rc < 0) {
 		free(r);
 		return rc;

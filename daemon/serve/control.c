@@ -18,6 +18,7 @@
 #include "daemon/serve/session_keep.h"
 #include "daemon/serve/session_ring.h"
 #include "ipc/base.h"
+#include "ipc/fdpass.h"
 #include "ipc/proto.h"
 
 static uint64_t control_features(const struct session *session)
@@ -78,7 +79,7 @@ static void control_hello(struct session *session, const struct proto_request *r
 		  "client %llu of uid %u connected", (unsigned long long)session->id,
 		  (unsigned)session->cred.uid);
 	session_event(session, (struct kvd_event){.kind = KVD_EVENT_CONNECT});
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	session_reply(session, &msg, sizeof(msg));
 }
 
 /* What a ring takes that the system did not give: memfd_create(2), eventfd(2), pipe(2). */
@@ -108,6 +109,13 @@ static void control_ring_open(struct session *session,
 	char text[KVD_TEXT_MAX];
 	int r;
 
+	/* So a client has at most those of one ring to receive yet, which count against
+	 * what this daemon may have sent to all. */
+	if (fdpass_unread(session->fd)) {
+		session_reply_error(session, &request->hdr, KVD_E_BUSY, 0,
+				    "read what was sent before, then open a ring");
+		return;
+	}
 	if (session->n_rings >= config->daemon.max_rings_per_client) {
 		snprintf(text, sizeof(text),
 			 "too many rings: [daemon] max_rings_per_client is %u",
@@ -145,7 +153,13 @@ static void control_ring_open(struct session *session,
 	msg.geometry = ring->ring.geometry;
 	proto_hdr_init(&msg.hdr, KVD_MSG_RING_OPENED, sizeof(msg), request->hdr.tag, 0);
 	ring_daemon_get_fds(&ring->ring, fds);
-	session_reply(session, &msg, sizeof(msg), fds, KVD_RING_N_FDS);
+	if (!session_reply_fds(session, &msg, sizeof(msg), fds, KVD_RING_N_FDS)) {
+		session_ring_drop(ring);
+		session_reply_error(session, &request->hdr, -ETOOMANYREFS, 0,
+				    "clients have not received too many descriptors; "
+				    "try again later");
+		return;
+	}
 	ring_daemon_close_files(&ring->ring);
 }
 
@@ -242,7 +256,7 @@ static void control_clients(struct session *session, const struct proto_request 
 	}
 	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
 	proto_hdr_init(&msg->head.hdr, KVD_MSG_CLIENTS_REPLY, len, request->hdr.tag, 0);
-	session_reply(session, msg, len, NULL, 0);
+	session_reply(session, msg, len);
 	free(msg);
 }
 
@@ -262,7 +276,7 @@ static void control_monitor(struct session *session, const struct proto_request 
 		return;
 	}
 	packet = monitor_reply(monitor, session->monitor, request->hdr.tag, &len);
-	session_reply(session, packet, len, NULL, 0);
+	session_reply(session, packet, len);
 	monitor_clear(session->monitor);
 }
 

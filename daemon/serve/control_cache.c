@@ -70,7 +70,7 @@ static bool list_step(struct job *job)
 	len = sizeof(l->msg.head) + l->msg.head.n * sizeof(l->msg.info[0]);
 	proto_hdr_init(&l->msg.head.hdr, KVD_MSG_CACHE_LIST_REPLY, len, job->request.tag,
 		       0);
-	session_reply(job->session, &l->msg, len, NULL, 0);
+	session_reply(job->session, &l->msg, len);
 	return true;
 }
 
@@ -119,11 +119,11 @@ static void flush_reply(const struct flush_job *f, const struct kvd_flush_counts
 	if (f->prefix) {
 		proto_hdr_init(&prefix.hdr, KVD_MSG_PREFIX_CONTROL_REPLY, sizeof(prefix),
 			       tag, 0);
-		session_reply(f->job.session, &prefix, sizeof(prefix), NULL, 0);
+		session_reply(f->job.session, &prefix, sizeof(prefix));
 	} else {
 		proto_hdr_init(&cache.hdr, KVD_MSG_CACHE_FLUSH_REPLY, sizeof(cache), tag,
 			       0);
-		session_reply(f->job.session, &cache, sizeof(cache), NULL, 0);
+		session_reply(f->job.session, &cache, sizeof(cache));
 	}
 }
 

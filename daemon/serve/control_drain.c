@@ -62,5 +62,5 @@ void control_drain(struct session *session, const struct proto_request *request)
 	msg.draining = sessions->draining;
 	msg.requests = n_unfinished(sessions, session->admin ? NULL : session->user);
 	proto_hdr_init(&msg.hdr, KVD_MSG_DRAIN_REPLY, sizeof(msg), request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	session_reply(session, &msg, sizeof(msg));
 }

@@ -172,5 +172,5 @@ void control_prefix(struct session *session, const struct proto_request *request
 		  ask->action == KVD_PREFIX_PIN ? "pinned" : "unpinned");
 	proto_hdr_init(&msg.hdr, KVD_MSG_PREFIX_CONTROL_REPLY, sizeof(msg),
 		       request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	session_reply(session, &msg, sizeof(msg));
 }

@@ -113,6 +113,6 @@ void control_quota(struct session *session, const struct proto_request *request)
 	}
 	len = sizeof(msg->head) + msg->head.n * sizeof(msg->info[0]);
 	proto_hdr_init(&msg->head.hdr, KVD_MSG_QUOTA_REPLY, len, request->hdr.tag, 0);
-	session_reply(session, msg, len, NULL, 0);
+	session_reply(session, msg, len);
 	free(msg);
 }

@@ -66,5 +66,5 @@ void control_stats(struct session *session, const struct proto_request *request)
 	else
 		put_own(session, stats);
 	proto_hdr_init(&msg.hdr, KVD_MSG_STATS_REPLY, sizeof(msg), request->hdr.tag, 0);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	session_reply(session, &msg, sizeof(msg));
 }

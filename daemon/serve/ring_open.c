@@ -75,7 +75,7 @@ static bool session_ring_end_run(struct turn *turn)
 			session_turn(session);
 	} else {
 		session->n_ending--;
-		session_reply(session, &msg, sizeof(msg), NULL, 0);
+		session_reply(session, &msg, sizeof(msg));
 	}
 	return true;
 }
@@ -134,6 +134,12 @@ int session_ring_open(struct session *session, const struct kvd_msg_ring_open *m
 	session->user->counts.rings++;
 	*ret_ring = ring;
 	return 0;
+}
+
+void session_ring_drop(struct session_ring *ring)
+{
+	session_ring_detach(ring);
+	session_ring_free(ring);
 }
 
 int session_ring_close(struct session *session, uint32_t id, uint32_t tag)

@@ -19,6 +19,9 @@ struct session_ring;
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
 		      struct session_ring **ret_ring);
 
+/* One that its client never got. */
+void session_ring_drop(struct session_ring *ring);
+
 /* Its operations end now, its memory in turns of its own; then RING_CLOSED with @tag is sent.
  * Return: 0, -ENOENT. */
 int session_ring_close(struct session *session, uint32_t id, uint32_t tag);

@@ -91,17 +91,27 @@ void session_fail(struct session *session, int error)
 }
 
 /* Each reply answers a request of its own, so the daemon keeps no queue for a slow reader. */
-void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
-		   size_t n_fds)
+bool session_reply_fds(struct session *session, const void *msg, size_t len,
+		       const int *fds, size_t n_fds)
 {
 	int r = fdpass_send(session->fd, msg, len, fds, n_fds);
 
+	if (r == -ETOOMANYREFS && n_fds)
+		return false;
 	if (r == -EAGAIN)
 		session_fault(session, "does not read its socket");
 	else if (r == -EPIPE || r == -ECONNRESET)
 		session_close(session);
 	else if (r < 0)
 		session_fail(session, r);
+	else if (n_fds)
+		session->sent_fds = true;
+	return true;
+}
+
+void session_reply(struct session *session, const void *msg, size_t len)
+{
+	(void)session_reply_fds(session, msg, len, NULL, 0);
 }
 
 void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,
@@ -115,7 +125,7 @@ void session_reply_error(struct session *session, const struct kvd_msg_hdr *requ
 							  .status = status});
 	proto_error_init(&msg, hello ? KVD_MSG_REJECT : KVD_MSG_ERROR, request->tag,
 			 status, detail, text);
-	session_reply(session, &msg, sizeof(msg), NULL, 0);
+	session_reply(session, &msg, sizeof(msg));
 	if (hello)
 		session_close(session);
 }

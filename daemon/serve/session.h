@@ -28,6 +28,7 @@
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/job.h"
 #include "daemon/serve/monitor.h"
+#include "daemon/serve/parting.h"
 #include "daemon/turns.h"
 #include "daemon/user.h"
 
@@ -47,6 +48,8 @@ enum session_state { SESSION_NEW, SESSION_READY, SESSION_CLOSING };
  * @n_ending:  rings that RING_CLOSE is about; later packets wait for them
  * @owner:     label of the client's process, for shared_hit_tokens
  * @admin:     may flush everything and see everybody
+ * @wary:      the kernel lets the client send descriptors
+ * @sent_fds:  the daemon sent some
  * @keep:      WELCOME said that it is kept over a restart
  * @stored:    lies in the FD store; @keep_timer runs until it does
  * @hello_tag: tag that HELLO of an adopted connection must have; 0: any
@@ -68,6 +71,8 @@ struct session {
 	uint64_t owner;
 	bool admin;
 	bool by_admin_socket;
+	bool wary;
+	bool sent_fds;
 	bool keep;
 	bool stored;
 	struct loop_timer keep_timer;
@@ -105,6 +110,7 @@ struct sessions {
 	bool ending;
 	bool draining;
 	struct users users;
+	struct partings partings;
 	struct encoder encoder;
 	struct monitor monitor;
 	struct session *list, *list_tail;
@@ -142,9 +148,13 @@ void session_fault(struct session *session, const char *what);
 /* The same by no fault of the client. */
 void session_fail(struct session *session, int error);
 
-/* Sends one packet; a client that does not read is cut off. @fds: [n_fds] still the caller's */
-void session_reply(struct session *session, const void *msg, size_t len, const int *fds,
-		   size_t n_fds);
+/* Sends one packet; a client that does not read is cut off. */
+void session_reply(struct session *session, const void *msg, size_t len);
+
+/* The same with descriptors, which are still the caller's. Return: false: -ETOOMANYREFS, so that it
+ * was not sent: more are on their way to clients than the kernel lets one user have. */
+bool session_reply_fds(struct session *session, const void *msg, size_t len,
+		       const int *fds, size_t n_fds);
 
 /* ERROR or REJECT to a request. @text: one line, without contents of requests */
 void session_reply_error(struct session *session, const struct kvd_msg_hdr *request,

@@ -31,6 +31,23 @@
 /* Packets of one session in one turn, so that all of its user's get theirs. */
 #define SESSION_BATCH 16
 
+/* Its client may have left descriptors in the socket, or not received those that the daemon sent.
+ * At the end of the daemon only the former matter, and what is stored stays as it is. */
+static void session_part(struct session *session)
+{
+	struct sessions *sessions = session->sessions;
+
+	if (!sessions->ending) {
+		parting_add(&sessions->partings, session->fd, session->user,
+			    session->cred.uid, session->wary, session->sent_fds);
+		return;
+	}
+	if (session->wary && !session->stored && !fdpass_end(session->fd))
+		(void)fdpass_drain(session->fd);
+	close(session->fd);
+	user_disconnect(&sessions->users, session->user);
+}
+
 static void session_free(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
@@ -40,7 +57,6 @@ static void session_free(struct session *session)
 	turn_stop(&session->turn);
 	loop_io_remove(&session->io);
 	session_unkeep(session);
-	close(session->fd);
 	monitor_forget(&sessions->monitor, &session->monitor);
 	if (session->prev)
 		session->prev->next = session->next;
@@ -51,7 +67,7 @@ static void session_free(struct session *session)
 	else
 		sessions->list_tail = session->prev;
 	sessions->n_sessions--;
-	user_disconnect(&sessions->users, session->user);
+	session_part(session);
 	free(session);
 }
 
@@ -108,7 +124,8 @@ static bool session_receive(struct session *session)
 	struct proto_request request;
 	ssize_t len;
 
-	len = fdpass_recv(session->fd, packet, sizeof(packet));
+	len = session->wary ? fdpass_recv_wary(session->fd, packet, sizeof(packet))
+			    : fdpass_recv(session->fd, packet, sizeof(packet));
 	if (len == -EAGAIN || len == -EINTR)
 		return false;
 	if (len == 0 || len == -ECONNRESET || len == -EPIPE) {
@@ -189,6 +206,12 @@ static void session_readable(struct loop_io *io, uint32_t events)
 	session_turn(session);
 }
 
+/* Not a session yet; the store may have a duplicate, and descriptors may lie in it already. */
+static void sessions_part_unknown(struct sessions *sessions, int fd, uid_t uid)
+{
+	parting_add(&sessions->partings, fd, NULL, uid, fdpass_refuse(fd) != 0, false);
+}
+
 /* Turned away before HELLO: it learns why, and the log does. */
 static void sessions_refuse(struct sessions *sessions, int fd,
 			    const struct peer_cred *cred, int32_t status, uint64_t limit,
@@ -198,8 +221,7 @@ static void sessions_refuse(struct sessions *sessions, int fd,
 
 	proto_error_init(&msg, KVD_MSG_REJECT, 0, status, limit, text);
 	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
-	shutdown(fd, SHUT_RDWR); /* the store may have a duplicate */
-	close(fd);
+	sessions_part_unknown(sessions, fd, cred->uid);
 	log_event(LOG_WARNING,
 		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
 			     .has_uid = true),
@@ -237,7 +259,7 @@ static void refuse_user(struct sessions *sessions, int fd, const struct peer_cre
 		return;
 	default:
 		sessions_warn(sessions, r, "cannot serve a user; refused");
-		close(fd);
+		sessions_part_unknown(sessions, fd, cred->uid);
 	}
 }
 
@@ -271,15 +293,18 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	struct session *session;
 	struct peer_cred cred;
 	struct user *user = NULL;
+	bool wary;
 	int r;
 
 	r = peer_cred_get(fd, &cred);
 	if (r) {
 		sessions_warn(sessions, r, "cannot tell who connected; refused");
-		close(fd);
+		sessions_part_unknown(sessions, fd, (uid_t)-1);
 		return NULL;
 	}
-	fdpass_refuse(fd);
+	wary = fdpass_refuse(fd) != 0;
+	if (wary && partings_be_wary(&sessions->partings))
+		sessions_warn(sessions, -ENOMEM, "cannot make the thread kvd-closer");
 	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
 		refuse_one_more(sessions, fd, &cred, "[daemon] max_clients",
 				config->daemon.max_clients);
@@ -294,7 +319,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	if (!session) {
 		sessions_warn(sessions, -ENOMEM, "cannot serve a client; refused");
 		user_disconnect(&sessions->users, user);
-		close(fd);
+		sessions_part_unknown(sessions, fd, cred.uid);
 		return NULL;
 	}
 	session->user = user;
@@ -310,13 +335,14 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 		cred.pid > 0 ? (uint64_t)cred.pid : (UINT64_C(1) << 32) + session->id;
 	session->admin = admin || cred.uid == 0 || cred.uid == geteuid();
 	session->by_admin_socket = admin;
+	session->wary = wary;
 	session->connected_ns = loop_now(sessions->loop);
 	r = loop_io_add(sessions->loop, &session->io, fd, LOOP_READ | LOOP_HUP,
 			session_readable);
 	if (r) {
 		sessions_warn(sessions, r, "cannot watch a connection; refused");
 		user_disconnect(&sessions->users, user);
-		close(fd);
+		sessions_part_unknown(sessions, fd, cred.uid);
 		free(session);
 		return NULL;
 	}
@@ -375,6 +401,7 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.ring_turn = &ring_watch_turn,
 		.session_turn = &session_turn_kind,
 		.users = {.config = config},
+		.partings = {.loop = loop, .users = &sessions->users},
 		.monitor = {.engine = engine},
 		.next_id = 1,
 	};
@@ -406,6 +433,7 @@ void sessions_deinit(struct sessions *sessions)
 	while (sessions->list)
 		session_free(sessions->list);
 	encoder_deinit(&sessions->encoder);
+	partings_deinit(&sessions->partings);
 	users_deinit(&sessions->users);
 	sessions->loop = NULL;
 }

@@ -398,6 +398,7 @@ static const struct verb {
 	{"fds", play_fds},           {"deaf", play_deaf},
 	{"connects", play_connects}, {"flip", play_flip},
 	{"bells", play_bells},       {"positions", play_positions},
+	{"linger", play_linger},     {"inflight", play_inflight},
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))

@@ -32,11 +32,15 @@ unsigned play_punch(void);
 unsigned play_keep(void);
 unsigned play_uffd(void);
 unsigned play_locks(void);
-unsigned play_fds(void);
 unsigned play_deaf(void);
 unsigned play_connects(void);
 unsigned play_flip(void);
 unsigned play_bells(void);
 unsigned play_positions(void);
+
+/* Verbs of hostile_fds.c. */
+unsigned play_fds(void);
+unsigned play_linger(void);
+unsigned play_inflight(void);
 
 #endif

@@ -218,47 +218,6 @@ unsigned play_locks(void)
 	return n;
 }
 
-/* As many descriptors as a message takes, again and again. */
-unsigned play_fds(void)
-{
-	enum { N = 253 };
-	static union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(N * sizeof(int))];
-	} control;
-	struct kvd_msg_hdr hdr = {.len = sizeof(hdr), .type = KVD_MSG_STATS, .tag = 9};
-	struct iovec iov = {.iov_base = &hdr, .iov_len = sizeof(hdr)};
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
-	int fds[N];
-	unsigned n = 0;
-
-	for (int i = 0; i < N; i++)
-		fds[i] = STDOUT_FILENO;
-	control.align.cmsg_level = SOL_SOCKET;
-	control.align.cmsg_type = SCM_RIGHTS;
-	control.align.cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(&control.align), fds, sizeof(fds));
-	while (now() < deadline) {
-		struct raw_client client;
-
-		if (raw_connect(&client, "hostile") < 0) {
-			nap_us(2000);
-			continue;
-		}
-		/* Refused at once where the kernel lets the daemon say so. */
-		for (int i = 0; i < 8; i++)
-			n += sendmsg(client.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
-		nap_us(1000);
-		raw_close(&client);
-	}
-	return n + 1;
-}
-
 /* Asks without end and reads no answer. */
 unsigned play_deaf(void)
 {

@@ -16,6 +16,8 @@ and the test of each:
   locking memory                             locks: its own process's limit, nothing of kvd's
   keeping the map after it left              keep
   descriptors by the hundred                 fds, packets
+  one whose last close waits (SO_LINGER)     linger, also on kernels that pass it on
+  never receiving the daemon's own           inflight
   never reading socket or completions        deaf, noread; test_edges: costs nothing
   connecting by the hundred                  connects; test_users: connection limit
   taking over a process id                   test_users: rights follow the user
@@ -23,7 +25,9 @@ and the test of each:
   positions and numbers that cannot be       positions, scribble; suite unit: rings
   keeping the daemon awake                   bells; test_service: idle clients
 """
+import ctypes
 import os
+import resource
 import sys
 import time
 
@@ -33,6 +37,8 @@ from test_death import POOL, Neighbour, back_at, base_of
 
 TIME = kvdtest.seconds(10 if SANITIZED else 8)
 LEFT_OUT_US = 500000
+PR_CAPBSET_DROP, CAP_SYS_ADMIN, CAP_SYS_RESOURCE = 24, 21, 24
+OLD_KERNEL = os.path.join(kvdtest.BUILD, "tests", "system", "oldkernel.so")
 
 
 def honest(d, neighbour, time_s):
@@ -50,12 +56,12 @@ def report(what, rate, got):
           f"{got['served_p99_us']:.0f} us, worst {got['served_max_us']:.0f} us")
 
 
-def play(verb, share=1.0, **who):
+def play(verb, share=1.0, daemon=Daemon, **who):
     """Two clients that misbehave beside an honest one, for a share of the usual time."""
     time_s = share * TIME
     if who and os.getuid() != 0:
         raise Skip("needs root, to become another user")
-    with Daemon(POOL) as d:
+    with daemon(POOL) as d:
         os.chmod(d.socket, 0o666 if who else 0o660)
         neighbour = Neighbour(d)
         base = base_of(d)
@@ -133,6 +139,72 @@ def test_locks_memory():
 @limit(600)
 def test_sends_descriptors():
     play("fds", 0.2)
+
+
+class OldKernel(Daemon):
+    """Cannot refuse descriptors, as before Linux 6.16."""
+
+    def start(self, timeout=120):
+        self.popen = {"env": {**os.environ, "LD_PRELOAD": OLD_KERNEL}}
+        super().start(timeout)
+
+
+@limit(600)
+def test_sends_descriptors_to_an_old_kernel():
+    if SANITIZED:
+        raise Skip("a sanitizer wants to be the first library")
+    play("fds", 0.2, OldKernel, user=61001, group=61001, extra_groups=[])
+
+
+@limit(600)
+def test_sends_what_lingers():
+    """Ten seconds for each, if it is closed where others wait. Until a thread has closed what came
+    with it, a socket is charged to its user."""
+    if os.getuid() != 0:
+        raise Skip("needs root, to become another user")
+    with (Daemon if SANITIZED else OldKernel)(POOL) as d:
+        os.chmod(d.socket, 0o666)
+        base = base_of(d)
+        child = d.spawn([HOSTILE, "linger", "5", "1"], stdout=kvdtest.PIPE, user=61001,
+                        group=61001, extra_groups=[])
+        worst = 0
+        while child.poll() is None:
+            begin = time.monotonic()
+            d.stats(timeout=60)
+            worst = max(worst, time.monotonic() - begin)
+        print(f"# {child.communicate()[0].decode().strip()}; slowest answer {worst:.3f} s")
+        equal(child.returncode, 0, "exit status of the hostile client")
+        assert worst < 5, f"an answer took {worst:.1f} s"
+        back_at(d, base)
+
+
+def unprivileged():
+    """Who may administer the system or its resources is not counted."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in (CAP_SYS_ADMIN, CAP_SYS_RESOURCE):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+
+
+@limit(600)
+def test_receives_no_descriptors():
+    """The kernel counts those that are on their way against the daemon's user."""
+    if os.getuid() != 0:
+        raise Skip("needs root, to become another user")
+    with Daemon(POOL, start=False) as d:
+        d.popen = {"preexec_fn": unprivileged}
+        d.start()
+        os.chmod(d.socket, 0o666)
+        base = base_of(d)
+        child = d.spawn([HOSTILE, "inflight", "6", "1"], stdout=kvdtest.PIPE, user=61001,
+                        group=61001, extra_groups=[])
+        time.sleep(3)
+        # A ring of each: that is what fails where the attacker has used all up.
+        for _ in range(4):
+            d.generate("One, two,", tokens=2)
+        child.communicate(timeout=60)
+        d.generate("One, two,", tokens=2)
+        back_at(d, base)
 
 
 @limit(600)

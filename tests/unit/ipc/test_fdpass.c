@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -153,6 +154,129 @@ START_TEST(daemon_installs_none)
 }
 END_TEST
 
+/* The kernel is as before 6.16. */
+static bool old_kernel;
+
+int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	if (old_kernel && level == SOL_SOCKET && name == 83) {
+		errno = ENOPROTOOPT;
+		return -1;
+	}
+	return __real_setsockopt(fd, level, name, value, len);
+}
+
+/* A TCP connection that nobody reads, whose last close waits for a minute. Return: its one end; the
+ * other one is in @ret_peer. */
+static int lingering(int *ret_peer)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct linger on = {.l_onoff = 1, .l_linger = 60};
+	static char junk[65536];
+	socklen_t len = sizeof(a);
+	int listener, fd;
+
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+	ck_assert_int_eq(listen(listener, 1), 0);
+	ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+	ck_assert_int_eq(connect(fd, (struct sockaddr *)&a, len), 0);
+	*ret_peer = accept(listener, NULL, NULL);
+	close(listener);
+	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &on, sizeof(on)), 0);
+	while (send(fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+		;
+	return fd;
+}
+
+START_TEST(wary_drops_no_descriptor)
+{
+	int before, peer, many[253], i;
+	char buf[64];
+
+	open_pair();
+	for (i = 0; i < 253; i++)
+		many[i] = 2;
+	before = count_fds();
+	old_kernel = true;
+	ck_assert_int_eq(fdpass_refuse(sv[1]), FDPASS_WARY);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), -EAGAIN);
+	ck_assert_int_eq(send_raw(sv[0], 10, NULL, 0), 0);
+	ck_assert_int_eq(send_raw(sv[0], 0, NULL, 0), 0);
+	ck_assert_int_eq(send_raw(sv[0], 65, NULL, 0), 0);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), 10);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), 0);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), -EMSGSIZE);
+
+	/* In the middle, behind an empty one and another one with some. */
+	i = lingering(&peer);
+	ck_assert_int_eq(send_raw(sv[0], 10, many, 253), 0);
+	ck_assert_int_eq(send_raw(sv[0], 0, NULL, 0), 0);
+	ck_assert_int_eq(send_raw(sv[0], 0, &i, 1), 0);
+	close(i);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), -EBADMSG);
+	ck_assert_int_eq(fdpass_recv_wary(sv[1], buf, sizeof(buf)), -EBADMSG);
+	ck_assert(!fdpass_end(sv[1]));
+	ck_assert_int_lt(send_raw(sv[0], 10, NULL, 0), 0);
+	/* Without lingering it takes no minute, which is the limit of this test. */
+	ck_assert_uint_eq(fdpass_drain(sv[1]), 254);
+	ck_assert_uint_eq(fdpass_drain(sv[1]), 0);
+	ck_assert_int_eq(count_fds(), before + 1);
+	close(peer);
+	close_pair();
+
+	/* Empty packets do not hide what is behind them, nor look like it. */
+	open_pair();
+	ck_assert_int_eq(fdpass_refuse(sv[1]), FDPASS_WARY);
+	for (i = 0; i < 5; i++)
+		ck_assert_int_eq(send_raw(sv[0], 0, NULL, 0), 0);
+	ck_assert(fdpass_end(sv[1]));
+	ck_assert_uint_eq(fdpass_drain(sv[1]), 0);
+	close_pair();
+
+	/* A peer that has gone with something unread is an error once, and its packets stay. */
+	open_pair();
+	ck_assert_int_eq(fdpass_refuse(sv[1]), FDPASS_WARY);
+	ck_assert_int_eq(send_raw(sv[0], 10, NULL, 0), 0);
+	ck_assert_int_eq(send_raw(sv[0], 10, many, 2), 0);
+	ck_assert_int_eq(fdpass_send(sv[1], "hello", 5, NULL, 0), 0);
+	close(sv[0]);
+	ck_assert(!fdpass_end(sv[1]));
+	ck_assert_uint_eq(fdpass_drain(sv[1]), 2);
+	close(sv[1]);
+	old_kernel = false;
+}
+END_TEST
+
+START_TEST(knows_what_is_unread)
+{
+	int fds[4] = {0, 1, 2, 0}, got[KVD_MSG_MAX_FDS];
+	char buf[64];
+	size_t n;
+
+	open_pair();
+	ck_assert(!fdpass_unread(sv[0]));
+	ck_assert_int_eq(fdpass_send(sv[0], "hello", 5, fds, 4), 0);
+	ck_assert(fdpass_unread(sv[0]));
+	ck_assert(!fdpass_unread(sv[1]));
+	ck_assert_int_eq(fdpass_recv_fds(sv[1], buf, sizeof(buf), got, &n), 5);
+	fds_close(got, n);
+	ck_assert(!fdpass_unread(sv[0]));
+	/* Nor is what a peer left when it went. */
+	ck_assert_int_eq(fdpass_send(sv[0], "hello", 5, fds, 4), 0);
+	shutdown(sv[0], SHUT_RDWR);
+	ck_assert(fdpass_unread(sv[0]));
+	close(sv[1]);
+	ck_assert(!fdpass_unread(sv[0]));
+	close(sv[0]);
+}
+END_TEST
+
 START_TEST(send_never_blocks)
 {
 	int rc, n = 0;
@@ -168,10 +292,8 @@ END_TEST
 int main(void)
 {
 	const TTest *tests[] = {
-		passes_up_to_four,
-		client_closes_strays,
-		daemon_installs_none,
-		send_never_blocks,
+		passes_up_to_four,        client_closes_strays, daemon_installs_none,
+		wary_drops_no_descriptor, knows_what_is_unread, send_never_blocks,
 	};
 
 	return run_suite("fdpass", tests, KVD_ARRAY_LEN(tests));
