@@ -24,7 +24,10 @@ int cache_init(struct cache *cache, const struct cache_config *config)
 		return r;
 	}
 	cache->block_bytes = config->block_bytes;
-	return 0;
+	r = ids_derive(&cache->ids, &cache->index.keyer);
+	if (r)
+		cache_deinit(cache);
+	return r;
 }
 
 void cache_deinit(struct cache *cache)
@@ -72,11 +75,21 @@ int cache_restore(struct cache *cache, void *map, const struct image_model *mode
 		  const void *blocks, struct prefix_restored *ret_result)
 {
 	int r = image_init(&cache->image, map, model, blocks);
+	struct prefix_keyer keyer = {0};
+	struct ids ids;
 
+	/* of the secret that comes back, before anything changes */
+	if (!r)
+		r = prefix_keyer_init(&keyer, image_secret(&cache->image), 256);
+	if (!r)
+		r = ids_derive(&ids, &keyer);
+	prefix_keyer_deinit(&keyer);
 	if (!r)
 		r = prefix_restore(&cache->index, &cache->image, ret_result);
 	if (r)
 		image_deinit(&cache->image);
+	else
+		cache->ids = ids;
 	return r;
 }
 
@@ -85,21 +98,32 @@ uint32_t cache_save(struct cache *cache, size_t max_bytes)
 	return cache_is_open(cache) ? prefix_save(&cache->index, max_bytes) : 0;
 }
 
-static uint64_t cache_id(const struct cache *cache, uint32_t node)
+static uint64_t name_of(const struct cache *cache, uint32_t node)
 {
 	return (uint64_t)cache->index.nodes[node].life << 32 | node;
 }
 
-/* Return: false: it has gone. */
-static bool cache_find(const struct cache *cache, uint64_t id, uint32_t *ret_node)
+/* What clients know it by. */
+static uint64_t cache_id(const struct cache *cache, uint32_t node)
 {
-	uint32_t node = (uint32_t)id;
+	return ids_hide(&cache->ids, name_of(cache, node));
+}
+
+/* Return: false: it has gone. */
+static bool find_name(const struct cache *cache, uint64_t name, uint32_t *ret_node)
+{
+	uint32_t node = (uint32_t)name;
 
 	if (!cache_is_open(cache) || node >= cache->index.cap_nodes ||
-	    !node_in_use(&cache->index, node) || cache_id(cache, node) != id)
+	    !node_in_use(&cache->index, node) || name_of(cache, node) != name)
 		return false;
 	*ret_node = node;
 	return true;
+}
+
+static bool cache_find(const struct cache *cache, uint64_t id, uint32_t *ret_node)
+{
+	return find_name(cache, ids_show(&cache->ids, id), ret_node);
 }
 
 int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
@@ -192,6 +216,22 @@ static bool is_own(const struct prefix_node *node, bool is_end)
 	return is_end ? !node->n_children : node->n_children < 2 && !node->pinned;
 }
 
+void cache_list_begin(const struct cache *cache, struct cache_list *list,
+		      const struct cache_view *view, uint64_t after)
+{
+	uint64_t next = ids_show(&cache->ids, after);
+
+	*list = (struct cache_list){
+		.view = *view,
+		.next = next < UINT32_MAX ? (uint32_t)next : UINT32_MAX,
+	};
+}
+
+uint64_t cache_list_place(const struct cache *cache, const struct cache_list *list)
+{
+	return ids_hide(&cache->ids, list->next);
+}
+
 int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t *work,
 		    struct cache_prefix_info *ret_info)
 {
@@ -200,15 +240,15 @@ int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t
 
 	for (; *work >= PREFIX_LOOK_COST; *work -= PREFIX_LOOK_COST) {
 		/* between two turns an entry may have gone, and its chain may have moved */
-		if (list->end && !cache_find(cache, list->end, &end))
+		if (list->end && !find_name(cache, list->end, &end))
 			list->end = 0;
-		if (list->end && cache_find(cache, list->at, &at)) {
+		if (list->end && find_name(cache, list->at, &at)) {
 			const struct prefix_node *node = &index->nodes[at];
 
 			if (is_seen(node, &list->view) && is_own(node, at == end)) {
 				list->own_blocks++;
 				if (node->parent != NODE_NONE) {
-					list->at = cache_id(cache, node->parent);
+					list->at = name_of(cache, node->parent);
 					continue;
 				}
 			}
@@ -223,7 +263,7 @@ int cache_list_next(const struct cache *cache, struct cache_list *list, uint32_t
 			return CACHE_LIST_END;
 		at = list->next++;
 		if (is_listed(&index->nodes[at], &list->view)) {
-			list->end = list->at = cache_id(cache, at);
+			list->end = list->at = name_of(cache, at);
 			list->own_blocks = 0;
 		}
 	}

@@ -14,6 +14,7 @@
 #define KVD_CACHE_CACHE_H
 
 #include "daemon/cache/block.h"
+#include "daemon/cache/ids.h"
 #include "daemon/cache/image.h"
 #include "daemon/cache/prefix.h"
 #include "daemon/cache/prefix_flush.h"
@@ -40,6 +41,7 @@ struct cache {
 	struct block_pool pool;
 	struct prefix_index index;
 	struct image image;
+	struct ids ids;
 	struct prefix_flush drop;
 	size_t block_bytes;
 };
@@ -119,7 +121,7 @@ int32_t cache_lookup(struct cache *cache, const struct cache_query *query,
 bool cache_describe(const struct cache *cache, uint64_t id,
 		    struct cache_prefix_info *ret_info);
 
-/* A listing in hand: all zero at first but @view, and @next where it goes on. */
+/* A listing in hand, from cache_list_begin(). */
 struct cache_list {
 	struct cache_view view;
 	uint32_t next;
@@ -127,6 +129,13 @@ struct cache_list {
 	uint64_t at;
 	uint32_t own_blocks;
 };
+
+/* @after: 0, or from cache_list_place(). */
+void cache_list_begin(const struct cache *cache, struct cache_list *list,
+		      const struct cache_view *view, uint64_t after);
+
+/* Where a later listing goes on, for clients. */
+uint64_t cache_list_place(const struct cache *cache, const struct cache_list *list);
 
 /* What cache_list_next() has: nothing more, an entry, or no more work to do it with. */
 enum { CACHE_LIST_END, CACHE_LIST_ENTRY, CACHE_LIST_MORE };

@@ -66,7 +66,7 @@ static bool list_step(struct job *job)
 		return false;
 	/* the next page begins behind the last entry, and may be empty */
 	if (r == CACHE_LIST_ENTRY)
-		l->msg.head.next = l->list.next;
+		l->msg.head.next = cache_list_place(&sessions->engine->cache, &l->list);
 	len = sizeof(l->msg.head) + l->msg.head.n * sizeof(l->msg.info[0]);
 	proto_hdr_init(&l->msg.head.hdr, KVD_MSG_CACHE_LIST_REPLY, len, job->request.tag,
 		       0);
@@ -92,8 +92,9 @@ void control_cache_list(struct session *session, const struct proto_request *req
 		session_reply_error(session, &request->hdr, -ENOMEM, 0, NULL);
 		return;
 	}
-	l->list.view = (struct cache_view){session->admin, session->user->domain};
-	l->list.next = after < UINT32_MAX ? (uint32_t)after : UINT32_MAX;
+	cache_list_begin(&session->sessions->engine->cache, &l->list,
+			 &(struct cache_view){session->admin, session->user->domain},
+			 after);
 	l->msg.head.entry_size = sizeof(l->msg.info[0]);
 	job_start(session, &l->job, &kind, &request->hdr);
 }

@@ -24,7 +24,6 @@ FOR_TESTS = {
     "kv_fp16_v_index": "the layout of a block as a formula",
     "kv_int4_k_index": "the layout of a block as a formula",
     "kv_int4_v_index": "the layout of a block as a formula",
-    "prefix_key_derive": "a secret for what is to be as unknown outside as keys are",
     "loop_uring_ring": "the ring, to fill it up",
 }
 # Functions here are named by macros; the compiler warns of the static ones.
