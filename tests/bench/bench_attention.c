@@ -6,8 +6,9 @@
  * memcpy() of as many halves. Values are medians over rounds, in which all cases and the read
  * bandwidth of the machine take turns.
  *
- * usage: bench_attention [--json] [--rounds N] [--threads N] [--max-context N]
+ * usage: bench_attention [--json] [--rounds N] [--threads N] [--max-context N] [--isa BUNDLE]
  */
+#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,7 +65,7 @@ struct bench {
 	float *qkv, *out;
 	uint32_t tokens[CHUNK], blocks[N_SEQS * CONTEXT / BT];
 	struct kv_batch_entry entries[N_SEQS];
-	uint32_t max_context;
+	uint32_t max_context, features;
 	bool json;
 };
 
@@ -125,7 +126,8 @@ static void pool_fill(struct bench *b, int f, uint32_t n)
 
 static void bench_open(struct bench *b, uint32_t n_threads)
 {
-	struct kv_cpu_options cpu = {.n_threads = n_threads, .spin_us = 100};
+	struct kv_cpu_options cpu = {
+		.n_threads = n_threads, .cpu_mask = b->features, .spin_us = 100};
 	struct kv_options opt = {.cpu = &cpu};
 	struct kv_rope_params rp = {KV_ROPE_NORMAL, HD, 10000, 1, NULL};
 	uint32_t n_blocks = b->max_context / BT;
@@ -248,7 +250,7 @@ static double write_rate(struct bench *b, bool rotated)
 	uint64_t start;
 
 	if (!ops.rotate)
-		kv_cpu_ops_init(&ops, kv_cpu_features());
+		kv_cpu_ops_init(&ops, b->features);
 	write_rows(b, &ops, rotated);
 	start = now_ns();
 	write_rows(b, &ops, rotated);
@@ -327,7 +329,7 @@ static void report_formats(struct bench *b, struct series s[N_FORMATS][N_CONTEXT
 		} pairs[] = {
 			{"int8-vs-fp16", "fp16", "1.2", "1.6", 1, 0},
 			{"int4-vs-int8", "int8", "1.0", "1.4", 2, 1},
-			{"fp8-vs-fp16", "fp16", "null", "null", 3, 0},
+			{"fp8-vs-fp16", "fp16", "1.0", "null", 3, 0},
 		};
 
 		for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
@@ -339,6 +341,18 @@ static void report_formats(struct bench *b, struct series s[N_FORMATS][N_CONTEXT
 	}
 }
 
+/* Return: the bundles up to that name, which the CPU has to have. */
+static uint32_t features_named(const char *name)
+{
+	int mask = kv_cpu_mask_parse(name);
+	uint32_t features;
+
+	must(name, mask);
+	features = kv_cpu_features_masked((uint32_t)mask);
+	must(name, features == (uint32_t)mask ? 0 : -ENOTSUP);
+	return features;
+}
+
 int main(int argc, char **argv)
 {
 	static struct bench b = {.max_context = CONTEXT};
@@ -348,6 +362,7 @@ int main(int argc, char **argv)
 	uint32_t n_threads = 2;
 	int rounds = 7;
 
+	b.features = kv_cpu_features();
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--json") == 0)
 			b.json = true;
@@ -357,6 +372,8 @@ int main(int argc, char **argv)
 			n_threads = (uint32_t)atoi(argv[++i]);
 		else if (strcmp(argv[i], "--max-context") == 0 && i + 1 < argc)
 			b.max_context = (uint32_t)atoi(argv[++i]);
+		else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
+			b.features = features_named(argv[++i]);
 		else
 			return 2;
 	}
@@ -393,8 +410,8 @@ int main(int argc, char **argv)
 		}
 	}
 	if (!b.json)
-		printf("read bandwidth %.1f GB/s, %u threads, medians of %d rounds\n",
-		       median(&rate), n_threads, rounds);
+		printf("read bandwidth %.1f GB/s, %s, %u threads, medians of %d rounds\n",
+		       median(&rate), kv_cpu_bundle_name(b.features), n_threads, rounds);
 	report_formats(&b, s, median(&rate));
 	for (int f = 0; f < N_FORMATS; f++) {
 		char name[64];
