@@ -208,6 +208,9 @@ typedef void kv_rope_fn(float *x, const float *cs, uint32_t rope_dims,
 
 /* --- writing K and V ---------------------------------------------------------------- */
 
+/* Whose bytes of int8 V lie side by side; a block is a number of such groups. */
+enum { KV_GROUP_TOKENS = 4 };
+
 /* x[head_dim] in place: x = H S x of kernels/format.h, or back, x = S H x. */
 typedef void kv_rotate_fn(float *x, uint32_t head_dim, bool back);
 
@@ -218,8 +221,8 @@ struct kv_plane {
 	uint32_t head_dim, block_tokens;
 };
 
-/* Write x[head_dim], rotated where the format is, as token @token of a plane, and nothing but
- * the bytes of that token: threads may write its neighbours. */
+/* Write x[head_dim], rotated where the format is, as token @token of a plane. Other tokens keep
+ * their bytes; those of its KV_GROUP_TOKENS may be written back, so one thread writes them. */
 typedef void kv_store_fn(const float *x, const struct kv_plane *dst, uint32_t token);
 
 /* Write a block of int4 from fp16, K [head_dim][block_tokens] or V [block_tokens][head_dim]. */

@@ -80,16 +80,32 @@ static void angle_rows(void *arg, uint32_t row0, uint32_t n_rows)
 	}
 }
 
+/* The first row from row i on that begins a group of tokens, or its entry's part of one. */
+static uint32_t group_start(const struct kv_stream *st, uint32_t i)
+{
+	const uint32_t *row_entry = st->row_entry.mem;
+
+	for (; i > 0 && i < st->batch.n_rows && row_entry[i] == row_entry[i - 1]; i++) {
+		const struct kv_batch_entry *e = &st->batch.entries[row_entry[i]];
+
+		if ((e->pos0 + (i - e->row0)) % KV_GROUP_TOKENS == 0)
+			break;
+	}
+	return i;
+}
+
 static void rope_rows(void *arg, uint32_t row0, uint32_t n_rows)
 {
 	const struct rope_job *job = arg;
+	uint32_t first = group_start(job->st, row0);
+	uint32_t end = group_start(job->st, row0 + n_rows);
 	const struct kv_qkv *a = job->args;
 	const struct kv_cpu_ops *ops = &job->st->dev->ops;
 	const struct kv_layout *l = &job->pool->layout;
 	const struct kv_batch *b = &job->st->batch;
 	const uint32_t *row_entry = job->st->row_entry.mem;
 
-	for (uint32_t i = row0; i < row0 + n_rows; i++) {
+	for (uint32_t i = first; i < end; i++) {
 		const struct kv_batch_entry *e = &b->entries[row_entry[i]];
 		uint32_t pos = e->pos0 + (i - e->row0);
 		const float *cs =

@@ -9,7 +9,7 @@
  *                                of lo is above 0, none of hi below
  *   nan_in(a, b)                 not 0 where a lane of a or of b is NaN
  *   store_every_4th(dst, c, i, n)   the lanes of c, n at most, as bytes to dst[i], dst[4 + i] ..,
- *                                writing nothing else
+ *                                changing nothing else
  * Rows that end inside a vector are copied to where a whole one can be read; zeros behind
  * them change no range, since every range holds 0.
  */

@@ -36,13 +36,15 @@ INLINE uint32_t nan_in(vfloat a, vfloat b)
 	return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
 
+/* There is no store of single bytes: the other ones are written back as they were. */
 INLINE void store_every_4th(uint8_t *dst, vint c, uint32_t i, uint32_t n)
 {
-	uint8_t bytes[8];
+	const __m128i bits = _mm_cvtsi32_si128((int)i * 8);
+	__m256i mask = _mm256_sll_epi32(_mm256_set1_epi32(0xff), bits);
+	__m256i old = _mm256_loadu_si256((const void *)dst);
 
-	store_bytes(bytes, c);
-	for (uint32_t d = 0; d < 8; d++)
-		dst[d * 4 + i] = bytes[d];
+	c = _mm256_or_si256(_mm256_andnot_si256(mask, old), _mm256_sll_epi32(c, bits));
+	_mm256_storeu_si256((void *)dst, c);
 }
 
 #include "kernels/x86/quant.h"

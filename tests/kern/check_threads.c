@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Every unit runs exactly once, no matter who sleeps. */
+/* Every unit runs exactly once, no matter who sleeps; rows of one group have one writer. */
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "kernels/cpu/threads.h"
-#include "tests/kern/checkkern.h"
+#include "tests/kern/world.h"
 
 enum { MAX_UNITS = 1000 };
 
@@ -24,10 +24,48 @@ static void count(void *arg, uint32_t unit, uint32_t thread)
 		atomic_store(&job->bad_thread, 1);
 }
 
+enum { GROUP_ROWS = 61, GROUP_BLOCKS = 4 };
+
+/* One row a piece, so that threads write side by side: what they leave is what one leaves. */
+static void check_groups(const struct ck *ck)
+{
+	struct shape s = {
+		256,           1, 16, 16, 256, KV_ROPE_NORMAL, 0, {0}, KV_FORMAT_INT8,
+		KV_FORMAT_INT8};
+	size_t n = GROUP_ROWS * (s.n_heads + 2 * s.n_kv) * s.hd;
+	float *x = ck_alloc(n * sizeof(float)), *again = ck_alloc(n * sizeof(float));
+	uint32_t blocks[GROUP_BLOCKS] = {0, 1, 2, 3}, tokens[GROUP_ROWS] = {0};
+	struct kv_batch_entry e = {
+		.n_rows = GROUP_ROWS, .pos0 = 3, .n_blocks = GROUP_BLOCKS};
+	struct kv_batch b = {GROUP_ROWS, 1, GROUP_BLOCKS, tokens, &e, blocks};
+	struct world one, many;
+	size_t bytes;
+
+	ck_context("groups of %s", ck->bundle);
+	ck_fill(x, n, CK_NORMAL);
+	if (!world_open(&one, ck, &s, 1, -1) || !world_open(&many, ck, &s, 4, -1)) {
+		ck_fail("world_open");
+		return;
+	}
+	bytes = GROUP_BLOCKS * one.layout.block_bytes;
+	memcpy(again, x, n * sizeof(float));
+	run_batch(&one, &s, &b, again, NULL);
+	for (int i = 0; i < (ck->quick ? 5 : 100); i++) {
+		memset(many.be->pool_base(many.pool), 0xff, bytes);
+		memcpy(again, x, n * sizeof(float));
+		run_batch(&many, &s, &b, again, NULL);
+		CK(memcmp(many.be->pool_base(many.pool), one.be->pool_base(one.pool),
+			  bytes) == 0);
+	}
+	world_close(&one);
+	world_close(&many);
+}
+
 void check_threads(const struct ck *ck)
 {
 	static struct job job;
 
+	check_groups(ck);
 	if (ck->below.act)
 		return;
 	for (uint32_t n = 1; n <= 4; n++) {
