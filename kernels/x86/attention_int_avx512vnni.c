@@ -85,6 +85,13 @@ INLINE vsum dot_u(vsum a, vint v, vint u)
 	return (vsum)_mm512_dpbusd_epi32((__m512i)a, v, u);
 }
 
+enum { DOT_DWORDS = KV_HEAD_DIM_MAX / 8 };
+
+INLINE vint dot_wide(vsum a)
+{
+	return (vint)a;
+}
+
 /* In one instruction, which the compiler does not know it may take. */
 INLINE vsum dot_dword(vsum a, vint v, const uint8_t *u)
 {
@@ -102,14 +109,9 @@ INLINE vint nibbles_high(vint v)
 	return _mm512_and_si512(v, _mm512_set1_epi8((char)0xf0));
 }
 
-INLINE vint score_start(int32_t u)
+INLINE vint score_add(vint sum, vint a, vint b)
 {
-	return set_i(-u);
-}
-
-INLINE vint score_sum(vint a, vint b, int32_t u)
-{
-	return add_i(times_16(a), b);
+	return add_i(sum, add_i(times_16(a), b));
 }
 
 #include "kernels/x86/attention_int.h"

@@ -19,11 +19,13 @@
  *   abs_w, max_w (unsigned), pack_w        of words; mul_w(a, b) = (a * b + 16384) >> 15
  *   tops_of(low, high) the largest of four words each, a block a lane
  *   twice_low(v), twice_high(v)            lanes as the unpacked words of a block lie
- *   dot_u(a, v, u)     a plus, in each lane, the four bytes v times the four signed ones u
+ *   dot_u(a, v, u)     a plus, in each lane, the four bytes v times the four signed ones u, v at
+ *                      most 15, as the bundle adds them up; DOT_DWORDS times, from 0, or 64
+ *                      times where v is at most 1
  *   dot_dword(a, v, u) the same with the dword at u in every lane
+ *   dot_wide(a)        such a sum as a number a lane
  *   bytes_low(v), nibbles_high(v)          nibbles of each byte, the latter as it likes
- *   score_start(u), score_sum(a, b, u)     16 times (low products a plus high ones b, which
- *                      started from score_start(u)), minus u
+ *   score_add(sum, a, b)   sum plus 16 times (products a of low nibbles plus b of high ones)
  */
 #ifndef KVD_KERNELS_X86_ATTENTION_K4_H
 #define KVD_KERNELS_X86_ATTENTION_K4_H
@@ -129,7 +131,7 @@ INLINE vint block_codes(struct block_query *bq, uint32_t b0, uint32_t hd, vint r
 		store_i(bq->u + at, v);
 		sum = dot_u(sum, ones_b(), v);
 	}
-	return (vint)sum;
+	return dot_wide(sum);
 }
 
 /* Sums of codes times m, of LANES blocks. */
@@ -181,31 +183,39 @@ INLINE void scores4_tokens(const struct kv_span *sp, uint32_t q0, int nq, uint32
 	uint32_t block = t / bt;
 	const uint8_t *k = (const uint8_t *)sp->k[block] + t % bt * 4;
 	const uint8_t *v = (const uint8_t *)sp->v[block] + t % bt * 4;
-	vsum a[INT_QUERIES], b[INT_QUERIES];
+	vint sum[INT_QUERIES];
 
 #pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
-		a[j] = (vsum){0};
-		b[j] = (vsum)score_start(bq[j].u120[block]);
-	}
-	for (uint32_t d = 0; d < hd; d += 8, k += (size_t)bt * 4, v += (size_t)bt * 4) {
-		vint raw = load_i(k), low = bytes_low(raw), high = nibbles_high(raw);
-		uint32_t at = d / 4 * BLOCKS_ROW + block * 4;
+	for (int j = 0; j < nq; j++)
+		sum[j] = set_i(-bq[j].u120[block]);
+	for (uint32_t d0 = 0; d0 < hd; d0 += 8 * DOT_DWORDS) {
+		uint32_t end = d0 + 8 * DOT_DWORDS < hd ? d0 + 8 * DOT_DWORDS : hd;
+		vsum a[INT_QUERIES], b[INT_QUERIES];
 
-		fetch(v);
 #pragma GCC unroll 6
-		for (int j = 0; j < nq; j++) {
-			a[j] = dot_dword(a[j], low, bq[j].u + at);
-			b[j] = dot_dword(b[j], high, bq[j].u + at + BLOCKS_ROW);
+		for (int j = 0; j < nq; j++)
+			a[j] = b[j] = (vsum){0};
+		for (uint32_t d = d0; d < end; d += 8, k += bt * 4, v += bt * 4) {
+			vint raw = load_i(k);
+			vint low = bytes_low(raw), high = nibbles_high(raw);
+			uint32_t at = d / 4 * BLOCKS_ROW + block * 4;
+
+			fetch(v);
+#pragma GCC unroll 6
+			for (int j = 0; j < nq; j++) {
+				a[j] = dot_dword(a[j], low, bq[j].u + at);
+				b[j] = dot_dword(b[j], high, bq[j].u + at + BLOCKS_ROW);
+			}
 		}
+#pragma GCC unroll 6
+		for (int j = 0; j < nq; j++)
+			sum[j] = score_add(sum[j], dot_wide(a[j]), dot_wide(b[j]));
 	}
 #pragma GCC unroll 6
-	for (int j = 0; j < nq; j++) {
-		vfloat f = to_float(score_sum((vint)a[j], (vint)b[j], bq[j].u120[block]));
-
+	for (int j = 0; j < nq; j++)
 		store_f(sp->s + (q0 + j) * KV_SPAN + t,
-			fma_f(f, set_f(bq[j].scale[block]), set_f(bq[j].shift[block])));
-	}
+			fma_f(to_float(sum[j]), set_f(bq[j].scale[block]),
+			      set_f(bq[j].shift[block])));
 }
 
 INLINE void scores4_shape(const struct kv_span *sp, uint32_t q0, int nq, uint32_t hd,

@@ -37,16 +37,23 @@ INLINE struct codes code_high(struct codes c)
 			      V(srli_epi16)(c.even, 12)};
 }
 
+/* Added here and now: else the compiler keeps the products for later, on the stack. */
+INLINE vsum sum_now(vsum a)
+{
+	__asm__("" : "+v"(a));
+	return a;
+}
+
 enum { ONE_SUM = true };
 
 INLINE vsum dot_p(vsum a, struct codes c, const uint8_t *p)
 {
-	return a + (vsum)V(madd_epi16)(c.even, dword(p));
+	return sum_now(a + (vsum)V(madd_epi16)(c.even, dword(p)));
 }
 
 INLINE vsum dot_q(vsum b, struct codes c, const uint8_t *q)
 {
-	return b + (vsum)V(madd_epi16)(c.odd, dword(q));
+	return sum_now(b + (vsum)V(madd_epi16)(c.odd, dword(q)));
 }
 
 INLINE vint dot_sum(vsum a, vsum b)
@@ -69,12 +76,17 @@ INLINE void query_words(const uint8_t *p, const uint8_t *q, int16_t *x)
 	_mm_storeu_si128((void *)x, _mm_unpacklo_epi16(even, odd));
 }
 
-/* Two products, of at most 15 * 127 each, fit in a word. */
+/* Words of two products, of at most 15 * 127 each: of eight dwords, no more, they fit. */
 INLINE vsum dot_u(vsum a, vint v, vint u)
 {
-	vint pairs = V(maddubs_epi16)(v, u);
+	return sum_now((vsum)V(add_epi16)((vint)a, V(maddubs_epi16)(v, u)));
+}
 
-	return a + (vsum)V(madd_epi16)(pairs, V(set1_epi16)(1));
+enum { DOT_DWORDS = 8 };
+
+INLINE vint dot_wide(vsum a)
+{
+	return V(madd_epi16)((vint)a, V(set1_epi16)(1));
 }
 
 INLINE vsum dot_dword(vsum a, vint v, const uint8_t *u)
@@ -88,14 +100,9 @@ INLINE vint nibbles_high(vint v)
 	return bytes_low(V(srli_epi16)(v, 4));
 }
 
-INLINE vint score_start(int32_t u)
+INLINE vint score_add(vint sum, vint a, vint b)
 {
-	return zero_i();
-}
-
-INLINE vint score_sum(vint a, vint b, int32_t u)
-{
-	return sub_i(times_16(add_i(a, b)), set_i(u));
+	return add_i(sum, times_16(add_i(a, b)));
 }
 
 #endif
