@@ -1,65 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * One span of attention: scores with a token per lane, sums with a dim per lane. Queries are
- * taken a few at a time, so that each K and V element is converted once for all of them.
- */
+/* Attention over fp16 and fp8, and over partial blocks, with 8 lanes. */
 #include <math.h>
-#include <string.h>
 
-#include "kernels/x86/avx2.h"
+#include "kernels/x86/lanes8.h"
 #include "kernels/x86/x86.h"
 
-/* Scores of queries q0 .. q0 + nq - 1 for nv vectors of 8 tokens from vector iv on. */
-INLINE void scores_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t iv,
-			int nv)
+/* head_dim is a multiple of 8: nothing is ever cut off. */
+INLINE vfloat load_f_n(const float *p, uint32_t n)
 {
-	uint32_t bt = sp->block_tokens;
-	const float *qd = sp->q + q0;
-	const uint16_t *k[4];
-	__m256 acc[4][4];
-
-#pragma GCC unroll 8
-	for (int v = 0; v < nv; v++) {
-		uint32_t t = (iv + v) * 8;
-
-		k[v] = (const uint16_t *)sp->k[t / bt] + t % bt;
-#pragma GCC unroll 12
-		for (int q = 0; q < nq; q++)
-			acc[q][v] = _mm256_setzero_ps();
-	}
-	for (uint32_t d = 0; d < sp->head_dim; d++, qd += KV_SPAN_QUERIES) {
-		__m256 b[4];
-
-#pragma GCC unroll 12
-		for (int q = 0; q < nq; q++)
-			b[q] = _mm256_set1_ps(qd[q]);
-#pragma GCC unroll 8
-		for (int v = 0; v < nv; v++) {
-			__m256 kv = _mm256_cvtph_ps(
-				_mm_load_si128((const void *)(k[v] + (size_t)d * bt)));
-
-#pragma GCC unroll 12
-			for (int q = 0; q < nq; q++)
-				acc[q][v] = _mm256_fmadd_ps(b[q], kv, acc[q][v]);
-		}
-	}
-#pragma GCC unroll 12
-	for (int q = 0; q < nq; q++)
-#pragma GCC unroll 8
-		for (int v = 0; v < nv; v++)
-			_mm256_store_ps(sp->s + (q0 + q) * KV_SPAN + (iv + v) * 8,
-					acc[q][v]);
+	return load_f(p);
 }
 
-INLINE void scores(const struct kv_span *sp, uint32_t q0, int nq, int nv)
+INLINE vfloat half_load_n(const uint16_t *p, uint32_t n)
 {
-	uint32_t iv = 0, n = (sp->n_code[q0 + nq - 1] + 7) / 8;
-
-	for (; iv + nv <= n; iv += nv)
-		scores_tile(sp, q0, nq, iv, nv);
-	for (; iv < n; iv++)
-		scores_tile(sp, q0, nq, iv, 1);
+	return half_load(p);
 }
+
+/* Sign extension puts the sign where shifting leaves it; the bit below it is cleared. */
+INLINE vfloat fp8_load_n(const uint8_t *p, uint32_t n)
+{
+	__m128i h = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)p));
+
+	h = _mm_and_si128(_mm_slli_epi16(h, 7), _mm_set1_epi16((short)0xbfff));
+	return _mm256_cvtph_ps(h);
+}
+
+enum { ONE_QUERY_DIMS = 8 };
+
+#include "kernels/x86/attention_float.h"
+#include "kernels/x86/attention_own.h"
 
 /* Scores of one query become exp(score - max); max and sum are set. What is visible no more
  * is made -infinity first, and its exp is not added up. */
@@ -89,82 +58,28 @@ static void softmax(const struct kv_span *sp, uint32_t q)
 	sp->sum[q] = tree_sum(sum[0], sum[1]);
 }
 
-/* Add tokens t0 .. t1 - 1 to dims d0 .. d0 + 8 nd - 1 of o. */
-INLINE void sums_tile(const struct kv_span *sp, uint32_t q0, int nq, uint32_t d0, int nd,
-		      uint32_t t0, uint32_t t1)
-{
-	uint32_t bt = sp->block_tokens, hd = sp->head_dim;
-	float *o = sp->o + q0 * hd + d0;
-	const float *s = sp->s + q0 * KV_SPAN;
-	__m256 acc[4][8];
-
-#pragma GCC unroll 12
-	for (int q = 0; q < nq; q++)
-#pragma GCC unroll 8
-		for (int d = 0; d < nd; d++)
-			acc[q][d] = _mm256_loadu_ps(o + q * hd + d * 8);
-	while (t0 < t1) {
-		uint32_t end = (t0 / bt + 1) * bt;
-		const uint16_t *v = (const uint16_t *)sp->v[t0 / bt] + t0 % bt * hd + d0;
-
-		end = end < t1 ? end : t1;
-		for (const float *e0 = s + t0; t0 < end; t0++, e0++, v += hd) {
-			__m256 e[4];
-
-#pragma GCC unroll 12
-			for (int q = 0; q < nq; q++)
-				e[q] = _mm256_set1_ps(e0[q * KV_SPAN]);
-#pragma GCC unroll 8
-			for (int d = 0; d < nd; d++) {
-				__m256 x = _mm256_cvtph_ps(
-					_mm_loadu_si128((const void *)(v + d * 8)));
-
-#pragma GCC unroll 12
-				for (int q = 0; q < nq; q++)
-					acc[q][d] = _mm256_fmadd_ps(e[q], x, acc[q][d]);
-			}
-		}
-	}
-#pragma GCC unroll 12
-	for (int q = 0; q < nq; q++)
-#pragma GCC unroll 8
-		for (int d = 0; d < nd; d++)
-			_mm256_storeu_ps(o + q * hd + d * 8, acc[q][d]);
-}
-
-INLINE void sums_range(const struct kv_span *sp, uint32_t q0, int nq, int nd, uint32_t t0,
-		       uint32_t t1)
-{
-	uint32_t d = 0, hd = sp->head_dim;
-
-	for (; d + 8 * (uint32_t)nd <= hd; d += 8 * (uint32_t)nd)
-		sums_tile(sp, q0, nq, d, nd, t0, t1);
-	for (; d < hd; d += 8)
-		sums_tile(sp, q0, nq, d, 1, t0, t1);
-}
-
-/* What the queries of a tile do not all see is added for each one alone: a product with zero
- * would let another row's V reach this one's bits. */
-INLINE void sums(const struct kv_span *sp, uint32_t q0, int nq, int nd)
-{
-	uint32_t common = sp->n_code[q0];
-
-	sums_range(sp, q0, nq, nd, 0, common);
-	for (int q = 1; q < nq; q++)
-		if (sp->n_code[q0 + q] > common)
-			sums_range(sp, q0 + q, 1, 8, common, sp->n_code[q0 + q]);
-}
-
-void kv_scores_fp16_avx2(const struct kv_span *sp)
+INLINE void scores_all(const struct kv_span *sp, bool fp8)
 {
 	uint32_t q = 0;
 
 	for (; q + 3 <= sp->n_q; q += 3)
-		scores(sp, q, 3, 3);
+		scores(sp, q, 3, 3, fp8);
 	if (sp->n_q - q == 2)
-		scores(sp, q, 2, 4);
+		scores(sp, q, 2, 4, fp8);
 	else if (sp->n_q - q == 1)
-		scores(sp, q, 1, 4);
+		scores(sp, q, 1, 4, fp8);
+}
+
+INLINE void sums_all(const struct kv_span *sp, const float *w, bool fp8)
+{
+	uint32_t q = 0;
+
+	for (; q + 3 <= sp->n_q; q += 3)
+		sums(sp, w, q, 3, 4, fp8);
+	if (sp->n_q - q == 2)
+		sums(sp, w, q, 2, 4, fp8);
+	else if (sp->n_q - q == 1)
+		sums(sp, w, q, 1, 8, fp8);
 }
 
 void kv_softmax_avx2(const struct kv_span *sp)
@@ -173,36 +88,5 @@ void kv_softmax_avx2(const struct kv_span *sp)
 		softmax(sp, q);
 }
 
-void kv_sums_add_fp16_avx2(const struct kv_span *sp)
-{
-	uint32_t q = 0;
-
-	for (; q + 3 <= sp->n_q; q += 3)
-		sums(sp, q, 3, 4);
-	if (sp->n_q - q == 2)
-		sums(sp, q, 2, 4);
-	else if (sp->n_q - q == 1)
-		sums(sp, q, 1, 8);
-}
-
-void kv_sums_fp16_avx2(const struct kv_span *sp)
-{
-	memset(sp->o, 0, (size_t)sp->n_q * sp->head_dim * sizeof(float));
-	kv_sums_add_fp16_avx2(sp);
-}
-
-void kv_merge_avx2(float *max, float *sum, float *o, float m, float s, const float *p,
-		   uint32_t head_dim)
-{
-	float top = *max > m ? *max : m;
-	float a = kv_exp_c(*max - top), b = kv_exp_c(m - top);
-	__m256 va = _mm256_set1_ps(a), vb = _mm256_set1_ps(b);
-
-	*max = top;
-	*sum = fmaf(s, b, *sum * a);
-	for (uint32_t d = 0; d < head_dim; d += 8) {
-		__m256 x = _mm256_mul_ps(_mm256_loadu_ps(o + d), va);
-
-		_mm256_storeu_ps(o + d, _mm256_fmadd_ps(_mm256_loadu_ps(p + d), vb, x));
-	}
-}
+FLOAT_SPANS(avx2)
+ATTENTION_OWN(avx2)

@@ -2,7 +2,8 @@
 /*
  * Wrappers of single instructions that every vector bundle has, over the types and the prefix
  * that avx2.h or avx512.h defines; included by lanes8.h and lanes16.h, which add those that
- * differ. attention_int.h, attention_k4.h, attention_own.h and quant.h are written in them.
+ * differ. attention_float.h, attention_int.h, attention_k4.h, attention_own.h and quant.h
+ * are written in them.
  */
 #ifndef KVD_KERNELS_X86_LANES_H
 #define KVD_KERNELS_X86_LANES_H

@@ -36,9 +36,6 @@
 	kv_store_fn kv_store_k_fp8_##isa, kv_store_v_fp8_##isa;                          \
 	kv_pack_fn kv_pack_k4_##isa, kv_pack_v4_##isa
 
-/* As kv_sums_fp16_*, but adding to what o holds. */
-kv_span_fn kv_sums_add_fp16_avx2, kv_sums_add_fp16_avx512;
-
 /* For many rows. */
 kv_act_fn kv_act_many_amx;
 kv_gemm_fn kv_gemm_many_nib_sym_amx, kv_gemm_many_nib_min_amx, kv_gemm_many_nib_min32_amx;
