@@ -18,6 +18,10 @@
 #define MAX_TOKENS 512
 #define N_ANSWER   24
 #define MAX_ACTIVE 64
+#define N_ALONE    8 /* cold sequences at a time */
+#define N_OWN      3
+
+static const uint32_t own[N_OWN] = {11, 22, 33};
 
 /* One sequence as it comes. */
 struct answer {
@@ -109,18 +113,24 @@ static void finish(uint64_t data)
 		take();
 }
 
-/* @a must be what @tokens give alone, cold. */
-static void compare(const struct answer *a, const uint32_t *tokens, uint32_t n,
-		    struct kvc_gen_opts o, const char *what)
+/* What @tokens give by themselves, cold, is asked for; several may be at a time. */
+static void compare_begin(uint32_t slot, const uint32_t *tokens, uint32_t n,
+			  struct kvc_gen_opts o)
 {
-	const uint64_t data = MAX_ACTIVE - 1;
-	const struct answer *alone = &answers[data][0];
-
 	o.salt = next_salt++;
 	o.n = 0;
+	begin(MAX_ACTIVE - 1 - slot, tokens, n, &o);
+}
+
+/* @a must be what was asked for in @slot, of @n tokens. */
+static void compare_end(uint32_t slot, const struct answer *a, uint32_t n,
+			const char *what)
+{
+	const uint64_t data = MAX_ACTIVE - 1 - slot;
+	const struct answer *alone = &answers[data][0];
+
 	check(a->res == (int)a->n && a->n, what, a->res, (long)a->n);
 	check(a->n_prompt == n, "prompt tokens of a branch", (long)a->n_prompt, (long)n);
-	begin(data, tokens, n, &o);
 	finish(data);
 	check(alone->n_cached == 0, "a hit across salts", (long)alone->n_cached, 0);
 	check(alone->n == a->n, what, (long)alone->n, (long)a->n);
@@ -130,10 +140,26 @@ static void compare(const struct answer *a, const uint32_t *tokens, uint32_t n,
 	      (long)n, -2);
 }
 
+static void compare(const struct answer *a, const uint32_t *tokens, uint32_t n,
+		    struct kvc_gen_opts o, const char *what)
+{
+	compare_begin(0, tokens, n, o);
+	compare_end(0, a, n, what);
+}
+
+/* How many tokens a branch at @at begins with, in @whole: every other one has some of its own. */
+static uint32_t branch_tokens(uint32_t *whole, const uint32_t *tokens, uint32_t at)
+{
+	memcpy(whole, tokens, at * sizeof(whole[0]));
+	if (at % 2 == 0)
+		return at;
+	memcpy(whole + at, own, sizeof(own));
+	return at + N_OWN;
+}
+
 /* Branches of sequence 0, whose prompt is @tokens, when it has ended or while it runs. */
 static void branches(uint32_t *tokens, uint32_t n, int running)
 {
-	const uint32_t more[] = {11, 22, 33};
 	struct kvc_gen_opts o = options();
 	struct answer *parent = &answers[0][0];
 	uint32_t n_forks = 0, ats[40], from = n - 18;
@@ -146,21 +172,23 @@ static void branches(uint32_t *tokens, uint32_t n, int running)
 	o = options();
 	for (uint32_t at = from; at <= n + 18; at += running ? 3 : 1) {
 		ats[++n_forks] = at;
-		fork_at(n_forks, 0, at, more, at % 2 ? 3 : 0, o);
+		fork_at(n_forks, 0, at, own, at % 2 ? N_OWN : 0, o);
 	}
 	for (uint32_t i = 1; i <= n_forks; i++)
 		finish(i);
 	finish(0);
 	memcpy(tokens + n, parent->tokens, parent->n * sizeof(tokens[0]));
-	for (uint32_t i = 1; i <= n_forks; i++) {
-		uint32_t whole[MAX_TOKENS], len = ats[i];
+	for (uint32_t first = 1; first <= n_forks; first += N_ALONE) {
+		uint32_t whole[MAX_TOKENS], len;
 
-		memcpy(whole, tokens, len * sizeof(whole[0]));
-		if (len % 2) {
-			memcpy(whole + len, more, sizeof(more));
-			len += 3;
+		for (uint32_t i = first; i < first + N_ALONE && i <= n_forks; i++) {
+			len = branch_tokens(whole, tokens, ats[i]);
+			compare_begin(i - first, whole, len, o);
 		}
-		compare(&answers[i][0], whole, len, o, "a branch differs");
+		for (uint32_t i = first; i < first + N_ALONE && i <= n_forks; i++) {
+			len = branch_tokens(whole, tokens, ats[i]);
+			compare_end(i - first, &answers[i][0], len, "a branch differs");
+		}
 	}
 	o.max_tokens = running ? 60 : N_ANSWER;
 	compare(parent, tokens, n, o, "the parent changed");
