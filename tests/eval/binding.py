@@ -1,49 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The part of libkvclient that the evaluation needs, by ctypes: an ordinary client."""
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_float, c_int64, c_size_t
-from ctypes import c_uint32, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_char_p, c_float, c_size_t, c_uint32, c_void_p, sizeof
+
+from structs import ConnectOpts, GenOpts, Input, Result, ScoreOpts
 
 INPUT_TOKENS, INPUT_TEXT = 1, 2
 TOP_ALL = 0xFFFFFFFF
 IGNORE_EOS = 1 << 1
-
-
-class Connect(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("socket_path", c_char_p), ("client_name", c_char_p),
-                ("timeout_ns", c_int64), ("spin_ns", c_int64)]
-
-
-class Input(ctypes.Structure):
-    _fields_ = [("kind", c_uint32), ("reserved", c_uint32), ("data", c_void_p),
-                ("n", c_size_t)]
-
-
-class GenOpts(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("max_tokens", c_uint32), ("top_k", c_uint32),
-                ("temperature", c_float), ("top_p", c_float), ("min_p", c_float),
-                ("n_stop", c_uint32), ("seed", c_uint64), ("stop", POINTER(c_char_p)),
-                ("gen_flags", c_uint32), ("input_flags", c_uint32)]
-
-
-class Usage(ctypes.Structure):
-    _fields_ = [("prompt_tokens", c_uint32), ("cached_tokens", c_uint32),
-                ("generated_tokens", c_uint32), ("finish_reason", c_uint32),
-                ("ttft_ns", c_uint64), ("total_ns", c_uint64), ("detail", c_uint64)]
-
-
-class Result(ctypes.Structure):
-    _fields_ = [("text", c_void_p), ("text_len", c_size_t), ("tokens", POINTER(c_uint32)),
-                ("logprobs", POINTER(c_float)), ("n_tokens", c_size_t), ("usage", Usage),
-                ("reserved", c_uint64 * 4)]
-
-
-class ScoreOpts(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("top", c_uint32),
-                ("first", c_uint32), ("reserved", c_uint32), ("tokens", POINTER(c_uint32)),
-                ("logprobs", POINTER(c_float)), ("cap", c_size_t),
-                ("top_ids", POINTER(c_uint32)), ("top_logprobs", POINTER(c_float)),
-                ("top_cap", c_size_t)]
 
 
 class Answer:
@@ -69,7 +33,7 @@ class Client:
         self.lib.kvc_result_clear.restype = None
         self.n_vocab = n_vocab
         self.client = c_void_p()
-        opts = Connect(sizeof(Connect), socket.encode(), b"eval", 0, 0)
+        opts = ConnectOpts(sizeof(ConnectOpts), socket.encode(), b"eval")
         self.check(self.lib.kvc_connect(byref(self.client), byref(opts)))
 
     def close(self):
@@ -137,7 +101,3 @@ class Client:
                          cap=len(tokens), top_logprobs=row, top_cap=self.n_vocab)
         self.check(self.lib.kvc_score_top(self.client, byref(source), byref(opts), None))
         return [row[t] for t in wanted]
-
-
-# As the abi suite holds them.
-assert sizeof(Usage) == 40 and sizeof(Result) == 112

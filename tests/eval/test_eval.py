@@ -5,11 +5,32 @@ import os
 import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "system")]
 # pylint: disable=wrong-import-position
 import data  # noqa: E402
 import sandbox  # noqa: E402
 import scores  # noqa: E402
+import structs  # noqa: E402
+
+
+class Structs(unittest.TestCase):
+    def test_layout_is_that_of_the_abi(self):
+        with open(os.path.join(os.path.dirname(HERE), "abi", "abi-1.txt"), encoding="ascii") as f:
+            lines = [line.split() for line in f if line.startswith("struct ")]
+        right = {words[1]: (int(words[3]), int(words[5])) for words in lines
+                 if len(words) == 6 and words[2] == "offset"}
+        for name, struct in (("kvc_connect_opts", structs.ConnectOpts),
+                             ("kvc_gen_opts", structs.GenOpts), ("kvc_input", structs.Input),
+                             ("kvc_result", structs.Result), ("kvc_piece", structs.Piece),
+                             ("kvd_cqe_usage", structs.Usage),
+                             ("kvc_score_opts", structs.ScoreOpts)):
+            fields = [field for field, _ in struct._fields_ if f"{name}.{field}" in right]
+            self.assertGreater(len(fields), 2, name)
+            for field in fields:
+                member = getattr(struct, field)
+                self.assertEqual((member.offset, member.size), right[f"{name}.{field}"],
+                                 f"{name}.{field}")
 
 
 class Scores(unittest.TestCase):

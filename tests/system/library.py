@@ -7,47 +7,9 @@ import os
 
 import kvdtest
 from kvdtest import equal
+from structs import ConnectOpts, GenOpts, Piece, Result
 
 LIBRARY = os.path.join(kvdtest.BUILD, "client", "libkvclient.so.0")
-
-
-class ConnectOpts(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("socket_path", ctypes.c_char_p),
-                ("client_name", ctypes.c_char_p), ("timeout_ns", ctypes.c_int64),
-                ("spin_ns", ctypes.c_int64), ("reconnect_ns", ctypes.c_int64)]
-
-
-class GenOpts(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("max_tokens", ctypes.c_uint32),
-                ("top_k", ctypes.c_uint32), ("temperature", ctypes.c_float),
-                ("top_p", ctypes.c_float), ("min_p", ctypes.c_float),
-                ("n_stop", ctypes.c_uint32), ("seed", ctypes.c_uint64),
-                ("stop", ctypes.POINTER(ctypes.c_char_p)), ("gen_flags", ctypes.c_uint32),
-                ("input_flags", ctypes.c_uint32), ("n", ctypes.c_uint32),
-                ("priority", ctypes.c_int32), ("timeout_ms", ctypes.c_uint32),
-                ("fork_at", ctypes.c_uint32), ("salt", ctypes.c_uint64)]
-
-
-class Usage(ctypes.Structure):
-    _fields_ = [("prompt_tokens", ctypes.c_uint32), ("cached_tokens", ctypes.c_uint32),
-                ("generated_tokens", ctypes.c_uint32), ("finish_reason", ctypes.c_uint32),
-                ("ttft_ns", ctypes.c_uint64), ("total_ns", ctypes.c_uint64),
-                ("detail", ctypes.c_uint64)]
-
-
-class Result(ctypes.Structure):
-    _fields_ = [("text", ctypes.c_void_p), ("text_len", ctypes.c_size_t),
-                ("tokens", ctypes.POINTER(ctypes.c_uint32)),
-                ("logprobs", ctypes.POINTER(ctypes.c_float)),
-                ("n_tokens", ctypes.c_size_t), ("usage", Usage),
-                ("reserved", ctypes.c_uint64 * 4)]
-
-
-class Piece(ctypes.Structure):
-    _fields_ = [("token", ctypes.c_int32), ("logprob", ctypes.c_float),
-                ("text", ctypes.c_void_p), ("text_len", ctypes.c_size_t)]
-
-
 PIECE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Piece))
 
 
