@@ -207,7 +207,7 @@ def test_model_fetch():
     assert "as it should be" in again.err, again.err
     systemctl("restart", "kvd")
     answers()
-    until(lambda: re.search(r"\S on cpu-.* \d+/\d+ blocks", show("StatusText")), 15,
+    until(lambda: re.search(r"^serves \S.* on cpu-\S+$", show("StatusText")), 15,
           lambda: f"status {show('StatusText')!r}")
 
 

@@ -80,19 +80,22 @@ def test_drain_shows():
         path = os.path.join(d.folder, "notify")
         notify.bind(path)
         notify.settimeout(20)
+        seen = set()
         d.popen = {"env": {**os.environ, "NOTIFY_SOCKET": path}}
 
         def status(wanted):
             """Waits for a status line that does or does not speak of draining."""
             while True:
                 for line in notify.recv(4096).decode().splitlines():
-                    if line.startswith("STATUS=") and "blocks used" in line and \
-                            ("draining" in line) == wanted:
+                    if line.startswith("STATUS=serves") and ("draining" in line) == wanted:
+                        seen.add(line)
                         return
 
         d.start()
         with d:
             status(False)
+            # every local user reads it: it says nothing of what clients do
+            d.generate(prose(30, 1))
             d.kvctl("drain")
             status(True)
             checks = json.loads(d.kvctl("doctor", "--json", status=None).stdout)["checks"]
@@ -101,6 +104,7 @@ def test_drain_shows():
             status(False)
             checks = json.loads(d.kvctl("doctor", "--json", status=None).stdout)["checks"]
             assert not any(c["name"] == "draining" for c in checks), checks
+        equal(len(seen), 2, f"different lines in {seen}")
 
 
 def test_drain_is_for_administrators():
