@@ -301,7 +301,7 @@ def noted_file(d):
     """Of which file the kept image says that it has the fingerprint; None: of none."""
     fd = d.manager.file("kvimage")
     with mmap.mmap(fd, 0) as image:
-        note = struct.unpack("<QQQqqQ", image[200:248])
+        note = struct.unpack("<QQQqqQ", image[232:280])
     os.close(fd)
     return note[:5] if note[5] else None
 
@@ -396,8 +396,8 @@ def test_crashes_at_the_start_end():
         fd = d.manager.file("kvimage")
         with mmap.mmap(fd, 0) as image:
             # starts that did not succeed; a successful one has set it back
-            equal(image[192:200], bytes(8), "failed starts")
-            image[192] = 3
+            equal(image[224:232], bytes(8), "failed starts")
+            image[224] = 3
         os.close(fd)
         cold(d, "failed")
 
