@@ -9,12 +9,14 @@
 
 #include "daemon/loop_backend.h"
 
+/* Each timer knows its place, so that stopping one takes no search. */
 static void timer_place(struct loop *loop, struct loop_timer *timer, size_t position)
 {
 	loop->timers[position] = timer;
 	timer->position = position;
 }
 
+/* Finds the place of @timer from @position on, which is free: upwards, and else downwards. */
 static void timer_sift(struct loop *loop, struct loop_timer *timer, size_t position)
 {
 	size_t child;
@@ -75,6 +77,7 @@ void loop_timer_stop(struct loop_timer *timer)
 	if (!loop)
 		return;
 	timer->loop = NULL;
+	/* The last one fills the gap. It comes from another branch, so it may have to go up. */
 	last = loop->timers[--loop->n_timers];
 	if (last != timer)
 		timer_sift(loop, last, timer->position);
@@ -94,10 +97,12 @@ void loop_timers_run(struct loop *loop)
 		struct loop_timer *timer = loop->timers[0];
 
 		if (timer->period_ns) {
+			/* periods that were missed are left out, not made up for */
 			late = now - timer->due_ns;
 			timer->due_ns += (late / timer->period_ns + 1) * timer->period_ns;
 			timer_sift(loop, timer, 0);
 		} else {
+			/* before its call, which may start it again or free it */
 			loop_timer_stop(timer);
 		}
 		timer->fn(timer, now);

@@ -57,6 +57,7 @@ int ranks_open(struct ranks *ranks, const struct config *config, char *error,
 			 "cannot tie the %u devices of [model] tensor_parallel_size "
 			 "together: %s",
 			 n, strerror(-r));
+	/* part of every key: a block of the first of two devices is not one of a single one */
 	snprintf(ranks->variant, sizeof(ranks->variant), n > 1 ? "%s/%u" : "%s",
 		 ranks->rank[0].device.props.variant, n);
 	return r;
@@ -73,6 +74,7 @@ int ranks_load(struct ranks *ranks, const struct gguf *gguf, const uint8_t *fing
 
 		r = model_load(&rank->model, gguf, rank->device.backend, rank->device.dev,
 			       &shard, fingerprint, err);
+		/* the file is hashed once */
 		fingerprint = ranks->rank[0].model.fingerprint;
 	}
 	return r;
@@ -135,6 +137,7 @@ void ranks_run(struct ranks *ranks, const struct plan *plan, struct plan_result 
 {
 	struct rank *first = &ranks->rank[0];
 
+	/* The others first: they meet this thread, which is rank 0, in the middle of a layer. */
 	for (uint32_t i = 1; i < ranks->n; i++) {
 		ranks->rank[i].plan = plan;
 		worker_submit(&ranks->rank[i].worker);
@@ -162,6 +165,7 @@ void ranks_close(struct ranks *ranks)
 	for (uint32_t i = 0; i < ranks->n; i++) {
 		struct rank *rank = &ranks->rank[i];
 
+		/* the thread goes before what it runs in */
 		worker_deinit(&rank->worker);
 		runner_deinit(&rank->runner);
 		if (rank->pool)

@@ -7,6 +7,8 @@
 
 #include "ipc/base.h"
 
+/* Ids are small and differ in few bits, and the mask keeps low bits only: what a product puts into
+ * its upper half is folded down, twice. */
 static uint32_t pair_hash(uint32_t left, uint32_t right)
 {
 	uint64_t x = ((uint64_t)left << 32) | right;
@@ -41,6 +43,7 @@ void bpe_deinit(struct bpe *bpe)
 	bpe->slots = NULL;
 }
 
+/* Where the pair is, or the empty slot, of rank BPE_NONE, where it would be. */
 static struct bpe_slot *find_slot(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
 	uint32_t i = pair_hash(left, right) & bpe->mask;
@@ -56,6 +59,7 @@ void bpe_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
 {
 	struct bpe_slot *slot = find_slot(bpe, left, right);
 
+	/* of a pair that the file names twice the first, lower rank counts */
 	if (slot->rank != BPE_NONE)
 		return;
 	*slot = (struct bpe_slot){left, right, rank, result};
@@ -90,10 +94,13 @@ static int scratch_reserve(struct bpe_scratch *scratch, size_t len)
 	if (!heap)
 		return -ENOMEM;
 	scratch->heap = heap;
+	/* both are as long now: nodes alone may be longer, which does no harm */
 	scratch->cap = cap;
 	return 0;
 }
 
+/* The lowest rank first, and of the same pair the leftmost: in "aaa" two overlap, and the order
+ * decides what the text becomes. */
 static int pair_before(const struct bpe_pair *a, const struct bpe_pair *b)
 {
 	return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
@@ -154,6 +161,11 @@ static void queue_pair(const struct bpe *bpe, struct bpe_scratch *scratch, uint3
 		  (struct bpe_pair){slot->rank, left, node->symbol, right_symbol});
 }
 
+/*
+ * What comes of merging the pair of lowest rank again and again. Looking through all pairs for it
+ * each time would be quadratic, and a client chooses the length; with a heap of pairs and symbols
+ * in a list, a merge costs two new pairs.
+ */
 int bpe_merge(const struct bpe *bpe, struct bpe_scratch *scratch, const uint8_t *piece,
 	      size_t len)
 {

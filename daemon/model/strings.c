@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* FNV-1a of Fowler, Noll and Vo, folded, as the mask keeps low bits only. */
 static uint32_t text_hash(const uint8_t *s, size_t len)
 {
 	uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -23,6 +24,7 @@ static bool strings_is(const struct strings *strings, uint32_t i, const uint8_t 
 	return str.len == len && !memcmp(str.data, s, len);
 }
 
+/* The map holds indices plus one: 0 is empty. It is never full, so a search ends. */
 static uint32_t *strings_slot(const struct strings *strings, const uint8_t *s, size_t len)
 {
 	uint32_t i = text_hash(s, len) & strings->map_mask;
@@ -77,6 +79,7 @@ int strings_add(struct strings *strings, const uint8_t *s, size_t len)
 		strings->data = data;
 		strings->cap = cap;
 	}
+	/* one more than there are strings: where the next begins, this one ends */
 	if (strings->n + 2 > strings->offs_cap) {
 		uint32_t cap = strings->offs_cap ? strings->offs_cap * 2 : 1024;
 		uint32_t *offs = realloc(strings->offs, cap * sizeof(*offs));
@@ -106,6 +109,7 @@ int strings_map_last(struct strings *strings)
 			return r;
 	}
 	slot = strings_slot(strings, (const uint8_t *)str.data, str.len);
+	/* of equal strings the first is found: of two tokens the lower id */
 	if (!*slot) {
 		*slot = strings->n;
 		strings->n_mapped++;
