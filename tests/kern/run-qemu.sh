@@ -1,5 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: run-qemu.sh QEMU CHECKKERN - a quick pass of the kernel tests on a CPU of 2008.
+# usage: run-qemu.sh QEMU MODEL CHECKKERN [ARG ...] - kernel tests on another CPU.
 [ -n "$1" ] || { echo "qemu-x86_64 not found"; exit 77; }
-exec "$1" -cpu Nehalem "$2" --quick
+qemu=$1 model=$2
+shift 2
+exec "$qemu" -cpu "$model" "$@"
