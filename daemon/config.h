@@ -65,6 +65,7 @@ struct config_quota {
 	uint32_t max_running;
 	uint32_t max_waiting;
 	uint32_t max_connections;
+	uint32_t max_rings;
 	uint64_t max_arena; /* bytes, of all rings */
 };
 

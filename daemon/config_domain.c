@@ -8,11 +8,11 @@
 #include "daemon/config_keys.h"
 
 #define DOMAIN_PREFIX "domain "
-#define N_QUOTA_KEYS  6
+#define N_QUOTA_KEYS  7
 
 static const char *const quota_keys[N_QUOTA_KEYS] = {
-	"guaranteed_blocks", "max_blocks",      "max_running",
-	"max_waiting",       "max_connections", "max_arena",
+	"guaranteed_blocks", "max_blocks", "max_running", "max_waiting",
+	"max_connections",   "max_rings",  "max_arena",
 };
 
 bool config_domain_section(const char *section, const char **ret_name)

@@ -171,14 +171,15 @@ const struct config_key config_keys[] = {
 		.min = 1,
 		.max = 65536,
 		.live = true,
-		.help = "Connections at one time.",
+		.help = "Connections at one time. When all are taken, a user with less than an\n"
+			"even share gets the place of one that has not said HELLO.",
 	},
 	{
 		.name = "max_clients_per_uid",
 		.section = "daemon",
 		.type = CONFIG_UINT,
 		.offset = offsetof(struct config, daemon.max_clients_per_uid),
-		.default_text = "256",
+		.default_text = "32",
 		.min = 1,
 		.max = 65536,
 		.live = true,
@@ -382,7 +383,7 @@ const struct config_key config_keys[] = {
 		.live = true,
 		.default_text = "0",
 		.max = 4096,
-		.help = "Requests of a user that run at one time; 0: as many as all may.",
+		.help = "Requests of a user that run at one time; 0: a quarter of max_num_seqs.",
 	},
 	{
 		.name = "max_waiting",
@@ -405,6 +406,16 @@ const struct config_key config_keys[] = {
 		.help = "Connections of a user; 0: as [daemon] max_clients_per_uid.",
 	},
 	{
+		.name = "max_rings",
+		.section = "quota",
+		.type = CONFIG_UINT,
+		.offset = offsetof(struct config, quota.max_rings),
+		.live = true,
+		.default_text = "64",
+		.max = 65536,
+		.help = "Rings of a user, over all its connections; 0: no limit.",
+	},
+	{
 		.name = "max_arena",
 		.section = "quota",
 		.type = CONFIG_SIZE,
@@ -412,8 +423,9 @@ const struct config_key config_keys[] = {
 		.live = true,
 		.default_text = "1G",
 		.max = TIB(1),
-		.help = "Shared memory of all rings of a user; 0: no limit.",
+		.help = "Memory of all rings of a user, queues and arenas; 0: no limit.",
 	},
+
 	{
 		.name = "backend",
 		.section = "device",

@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #include "daemon/msgid.h"
 #include "daemon/notify.h"
 #include "daemon/sandbox.h"
+#include "daemon/serve/admit.h"
 #include "daemon/serve/op_event.h"
 #include "daemon/serve/ring_watch.h"
 #include "ipc/base.h"
@@ -37,6 +39,10 @@
  * ring's eventfd and both ends of its pipe. */
 #define OWN_FILES    64
 #define CLIENT_FILES 4
+
+/* Bytes: what is at least as large, such as a request with a long context, has a mapping of its
+ * own, which goes back to the system with it. Once set it stays, else the allocator moves it. */
+#define OWN_MAPPING (32 << 10)
 
 static void on_manager_room(struct loop_timer *timer, uint64_t now_ns);
 
@@ -248,20 +254,21 @@ static void daemon_check_sandbox(void)
 	}
 }
 
-static void daemon_check_files(const struct config *config)
+/* Return: how many files may be open. */
+static uint64_t daemon_check_files(const struct config *config)
 {
-	uint64_t have = host_limits_raise_files(),
-		 want = OWN_FILES + CLIENT_FILES * (uint64_t)config->daemon.max_clients;
+	uint64_t have = host_limits_raise_files(), own = OWN_FILES + ADMIT_RESERVE,
+		 want = own + CLIENT_FILES * (uint64_t)config->daemon.max_clients;
 
 	if (have < want)
 		log_event(LOG_WARNING, LOG_FIELDS(.message_id = MSGID_RLIMIT_SMALL),
 			  "%llu open files are permitted, enough for about %llu clients; "
 			  "raise LimitNOFILE= to %llu or lower [daemon] max_clients (%u)",
 			  (unsigned long long)have,
-			  (unsigned long long)(have > OWN_FILES
-						       ? (have - OWN_FILES) / CLIENT_FILES
-						       : 0),
+			  (unsigned long long)(have > own ? (have - own) / CLIENT_FILES
+							  : 0),
 			  (unsigned long long)want, config->daemon.max_clients);
+	return have;
 }
 
 /* Better one line now than a kill by the kernel while the pool fills. */
@@ -392,13 +399,14 @@ static int daemon_start(struct daemon *daemon)
 	struct engine_setup setup;
 	char error[512] = "";
 	struct timespec now;
+	uint64_t n_files;
 	uint32_t n_kept;
 	int r;
 
 	r = daemon_take_descriptors(daemon);
 	if (r)
 		return r;
-	daemon_check_files(config);
+	n_files = daemon_check_files(config);
 	r = daemon_check_memory(config);
 	if (r)
 		return r;
@@ -411,6 +419,7 @@ static int daemon_start(struct daemon *daemon)
 	 * a daemon which serves has need of. */
 	sessions_init(&daemon->sessions, daemon->loop, config, &daemon->engine,
 		      &daemon->fdstore);
+	admit_set_files(&daemon->sessions, n_files);
 	r = daemon_find_users(daemon);
 	if (r)
 		return r;
@@ -461,9 +470,11 @@ static int daemon_start(struct daemon *daemon)
 int daemon_new(struct daemon **ret_daemon, struct config *config, daemon_reload_fn reload,
 	       void *ctx)
 {
-	struct daemon *daemon = calloc(1, sizeof(*daemon));
+	struct daemon *daemon;
 	int r;
 
+	(void)mallopt(M_MMAP_THRESHOLD, OWN_MAPPING);
+	daemon = calloc(1, sizeof(*daemon));
 	if (!daemon) {
 		log_error("out of memory");
 		return error_origin(-ENOMEM);

@@ -26,6 +26,7 @@
 #include "daemon/planner.h"
 #include "daemon/sandbox.h"
 #include "daemon/user.h"
+#include "daemon/user_limits.h"
 #include "ipc/base.h"
 
 /* Longer than StartLimitIntervalSec= divided by StartLimitBurst= in kvd.service. */
@@ -35,6 +36,7 @@ enum {
 	EXIT_USAGE = 2,
 	OPT_CHECK = 256,
 	OPT_HELP_CONFIG,
+	OPT_LIMITS,
 	OPT_RELOAD,
 	OPT_SELFTEST,
 	OPT_VERSION,
@@ -45,6 +47,7 @@ struct arguments {
 	const char **options; /* -o, in order */
 	size_t n_options;
 	bool check;
+	bool limits;
 	bool selftest;
 	pid_t reload; /* the daemon to be reloaded; 0: none */
 };
@@ -66,6 +69,7 @@ static const char usage[] =
 	"  -c, --config FILE       read FILE and FILE.d/*.conf instead of /etc/kvd/kvd.conf\n"
 	"  -o SECTION.KEY=VALUE    set one key; wins over every file; may be repeated\n"
 	"      --check-config      read the configuration, say what is wrong, and exit\n"
+	"      --limits            what one user can hold at most, and exit\n"
 	"      --plan OPTIONS      what each KV format takes; see 'kvctl plan --help'\n"
 	"      --help-config       list every key with its default, and exit\n"
 	"      --reload PID        check the configuration, then have daemon PID reload it\n"
@@ -99,6 +103,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 		{"config", required_argument, NULL, 'c'},
 		{"check-config", no_argument, NULL, OPT_CHECK},
 		{"help-config", no_argument, NULL, OPT_HELP_CONFIG},
+		{"limits", no_argument, NULL, OPT_LIMITS},
 		{"reload", required_argument, NULL, OPT_RELOAD},
 		{"selftest-sandbox", no_argument, NULL, OPT_SELFTEST},
 		{"help", no_argument, NULL, 'h'},
@@ -116,6 +121,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 			break;
 		case OPT_CHECK:
 			args->check = true;
+			break;
+		case OPT_LIMITS:
+			args->limits = true;
 			break;
 		case OPT_RELOAD:
 			args->reload = parse_pid(optarg);
@@ -271,12 +279,16 @@ static int act(struct config *config, struct arguments *args)
 	if (r == DAEMON_RELOAD_MISTAKES)
 		return EX_CONFIG;
 	if (r) {
-		if (!args->check && !args->reload)
+		if (!args->check && !args->limits && !args->reload)
 			pause_before_retry();
 		return EXIT_FAILURE;
 	}
 	if (args->check) {
 		puts("kvd: the configuration is fine");
+		return EXIT_SUCCESS;
+	}
+	if (args->limits) {
+		user_limits_print(config, stdout);
 		return EXIT_SUCCESS;
 	}
 	if (!args->reload)

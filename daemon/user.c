@@ -163,6 +163,25 @@ int users_init(struct users *users, const struct config *config,
 	return bad;
 }
 
+/* Frees it if nothing is left of it. */
+static void user_put(struct user *user)
+{
+	struct user **at;
+
+	if (user->n_connections || user->set)
+		return;
+	for (int i = 0; i < USER_N_RESOURCES; i++)
+		if (user->used[i])
+			return;
+	if (user->users) {
+		for (at = &user->users->list; *at != user;)
+			at = &(*at)->next;
+		*at = user->next;
+	}
+	turn_user_deinit(&user->turns);
+	free(user);
+}
+
 void users_deinit(struct users *users)
 {
 	for (uint32_t i = 0; i < users->n_domains; i++) {
@@ -175,7 +194,9 @@ void users_deinit(struct users *users)
 
 		users->list = user->next;
 		turn_user_deinit(&user->turns);
-		free(user);
+		user->users = NULL;
+		user->n_connections = user->set = 0;
+		user_put(user);
 	}
 	memset(users, 0, sizeof(*users));
 }
@@ -206,11 +227,17 @@ static void set_limits(const struct users *users, struct user *user)
 		OWN(2, max_running);
 		OWN(3, max_waiting);
 		OWN(4, max_connections);
-		OWN(5, max_arena);
+		OWN(5, max_rings);
+		OWN(6, max_arena);
 #undef OWN
 	}
 	if (!q.max_connections)
 		q.max_connections = users->config->daemon.max_clients_per_uid;
+	/* room for others to start at once */
+	if (!q.max_running)
+		q.max_running = users->config->scheduler.max_num_seqs / 4;
+	if (!q.max_running)
+		q.max_running = 1;
 #define TAKE(bit, to, from) to = user->set & KVD_QUOTA_##bit ? to : q.from
 	TAKE(GUARANTEED, user->quota.min_blocks, guaranteed_blocks);
 	TAKE(BLOCKS, user->quota.max_blocks, max_blocks);
@@ -219,6 +246,7 @@ static void set_limits(const struct users *users, struct user *user)
 	TAKE(CONNECTIONS, user->max_connections, max_connections);
 	TAKE(ARENA, user->max[USER_BYTES], max_arena);
 #undef TAKE
+	user->max[USER_RINGS] = q.max_rings;
 }
 
 static void set_domain(const struct users *users, struct user *user, const gid_t *gids,
@@ -257,6 +285,7 @@ struct user *users_get(struct users *users, uid_t uid)
 	user = calloc(1, sizeof(*user));
 	if (!user)
 		return NULL;
+	user->users = users;
 	user->uid = uid;
 	user->turns.uid = uid;
 	set_domain(users, user, NULL, 0);
@@ -265,21 +294,6 @@ struct user *users_get(struct users *users, uid_t uid)
 	user->next = *at;
 	*at = user;
 	return user;
-}
-
-static void user_put(struct users *users, struct user *user)
-{
-	struct user **at = &users->list;
-
-	if (user->n_connections || user->set)
-		return;
-	for (int i = 0; i < USER_N_RESOURCES; i++)
-		assert(!user->used[i]);
-	while (*at != user)
-		at = &(*at)->next;
-	*at = user->next;
-	turn_user_deinit(&user->turns);
-	free(user);
 }
 
 /* Groups of a peer, those that stand for a group only. Return: how many are in @gids. */
@@ -319,7 +333,7 @@ int user_connect(struct users *users, int fd, uid_t uid, gid_t gid, bool admin,
 	if (!user->n_connections && users->n_domains) {
 		gids = malloc((MAX_GROUPS + 1) * sizeof(*gids));
 		if (!gids) {
-			user_put(users, user);
+			user_put(user);
 			return error_origin(-ENOMEM);
 		}
 		set_domain(users, user, gids, peer_groups(users, fd, gid, gids));
@@ -333,7 +347,7 @@ void user_disconnect(struct users *users, struct user *user)
 {
 	assert(user->n_connections);
 	user->n_connections--;
-	user_put(users, user);
+	user_put(user);
 }
 
 int user_charge(struct user_charge *charge, struct user *user,
@@ -375,6 +389,8 @@ void user_charge_deinit(struct user_charge *charge)
 {
 	for (int i = 0; i < USER_N_RESOURCES; i++)
 		user_charge_shrink(charge, (enum user_resource)i, 0);
+	if (charge->user)
+		user_put(charge->user);
 	charge->user = NULL;
 }
 

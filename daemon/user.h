@@ -4,7 +4,8 @@
 
 /*
  * Users: which domain a uid shares in, what it may have, and what its sessions hold. Owns a struct
- * user for each uid with a session, or with limits that an administrator set. The scheduler charges
+ * user for each uid with a session, with a charge that outlasts its sessions, or with limits that
+ * an administrator set. The scheduler charges
  * blocks and requests itself. Relies on the configuration; users_init() resolves its names. Thread:
  * loop.
  *
@@ -32,9 +33,11 @@ struct config_report;
 /* Name of PREFIX_DOMAIN_PUBLIC, where pinned prefixes lie that all may read. */
 #define USER_DOMAIN_PUBLIC "public"
 
-/* Beside blocks; USER_BYTES: arenas of rings, tokens kept for FORK. */
+/* Beside blocks; USER_BYTES: memory of rings, queues and arenas; tokens kept for FORK.
+ * USER_RINGS: those that are open, and ended ones whose memory the client still holds. */
 enum user_resource {
 	USER_BYTES,
+	USER_RINGS,
 	USER_N_RESOURCES,
 };
 
@@ -54,6 +57,7 @@ struct user_counts {
 
 /**
  * struct user - one uid
+ * @users: NULL once they ended: then it ends with its last charge
  * @member: the domain of the configuration that it is in, or NULL
  * @domain: number; @domain_name: of a named one, else NULL
  * @quota: what the scheduler enforces
@@ -64,6 +68,7 @@ struct user_counts {
  */
 struct user {
 	struct user *next;
+	struct users *users;
 	const struct user_domain *member;
 	uint32_t uid;
 	uint32_t domain;
@@ -140,7 +145,7 @@ void user_charge_shrink(struct user_charge *charge, enum user_resource resource,
 /* The charge goes along with what it is for; @from is empty afterwards. */
 struct user_charge user_charge_take(struct user_charge *from);
 
-/* Gives everything back. Idempotent. */
+/* Gives everything back; the user ends with it if nothing else is left of it. Idempotent. */
 void user_charge_deinit(struct user_charge *charge);
 
 /* Made with the limits of the configuration if need be; NULL: out of memory. */

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -88,6 +89,21 @@ int region_init(struct region *r, enum region_kind kind, size_t size)
 	r->kind = kind;
 	r->map = map;
 	r->size = size;
+	return 0;
+}
+
+int region_lend(struct region *r)
+{
+	char path[64];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", r->fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* The mapping keeps the one that it was made with. */
+	fd_close(r->fd);
+	r->fd = fd;
 	return 0;
 }
 

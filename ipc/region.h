@@ -43,6 +43,11 @@ int memfd_sealable(const char *name);
  * inherited by fork(). On failure @r is as REGION_NULL. */
 int region_init(struct region *r, enum region_kind kind, size_t size);
 
+/* Daemon: @r->fd becomes a description of its own that only reads, whose last close, mappings
+ * included, inotify reports as IN_CLOSE_NOWRITE. Return: 0; -errno with @r as it was: -ENOENT
+ * without /proc. */
+int region_lend(struct region *r);
+
 /* Client: takes @fd, also on failure. KVD_E_PROTO: wrong size or seals. */
 int region_init_peer(struct region *r, enum region_kind kind, int fd, size_t size);
 

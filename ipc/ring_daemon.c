@@ -55,6 +55,12 @@ int ring_daemon_init(struct ring_daemon *r, uint32_t sq_entries, uint32_t cq_ent
 	rc = region_init(&t.c2d, REGION_C2D, t.geometry.c2d_bytes);
 	if (rc >= 0)
 		rc = region_init(&t.d2c, REGION_D2C, t.geometry.d2c_bytes);
+	if (rc >= 0) {
+		rc = region_lend(&t.d2c);
+		/* Without /proc the client gets the daemon's own, which cannot be watched. */
+		if (rc == -ENOENT)
+			rc = 0;
+	}
 	if (rc >= 0)
 		rc = doorbell_init_submit(&t.fd_submit);
 	if (rc >= 0)

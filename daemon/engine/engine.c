@@ -214,6 +214,12 @@ kvd_res engine_add(struct engine *engine, const struct request_desc *desc,
 	return engine_refused(engine, r, &refusal, ret_detail);
 }
 
+uint64_t engine_request_bytes(const struct engine *engine,
+			      const struct request_desc *desc)
+{
+	return sched_request_bytes(engine->sched, desc);
+}
+
 kvd_res engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,
 		    const struct request_desc *desc, uint32_t *ret_seq_id,
 		    uint64_t *ret_detail)

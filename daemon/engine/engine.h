@@ -34,6 +34,9 @@ struct request_desc;
 typedef void (*engine_event_fn)(void *ctx, const struct sched_event *event,
 				const uint32_t *dist);
 
+/* Requests that may wait beyond those that run. */
+#define ENGINE_MAX_WAITING 16384
+
 /* All of it outlives the engine. @fdstore: where the pool is kept over a restart; NULL: nowhere */
 struct engine_setup {
 	struct loop *loop;
@@ -97,6 +100,10 @@ kvd_res engine_may_add(struct engine *engine, const struct request_desc *desc,
  */
 kvd_res engine_add(struct engine *engine, const struct request_desc *desc,
 		   uint32_t *ret_seq_id, uint64_t *ret_detail);
+
+/* Memory that it takes until SCHED_FINISHED, waiting or not; of a branch @desc has all tokens. */
+uint64_t engine_request_bytes(const struct engine *engine,
+			      const struct request_desc *desc);
 
 /* As engine_add(), for a branch of @parent at its first @n_tokens; -ENOENT: it does not run. */
 kvd_res engine_fork(struct engine *engine, uint32_t parent, uint32_t n_tokens,

@@ -22,9 +22,6 @@
 #include "daemon/msgid.h"
 #include "ipc/proto.h"
 
-/* Requests that may wait beyond those that run. */
-#define ENGINE_MAX_WAITING 16384
-
 /* Positions whose whole distribution one step yields at most; more take more steps. */
 #define ENGINE_DIST_ROWS 64
 

@@ -54,6 +54,14 @@ int request_new(const struct request_desc *desc, uint32_t max_total,
 	return 0;
 }
 
+uint64_t request_bytes(uint32_t max_total, uint32_t block_tokens)
+{
+	uint64_t n_blocks = (uint64_t)max_total / block_tokens + 1;
+
+	return sizeof(struct request) + ((uint64_t)max_total + 1) * sizeof(int32_t) +
+	       (n_blocks + 1) * (sizeof(struct prefix_key) + sizeof(uint32_t));
+}
+
 void request_free(struct request *request)
 {
 	if (!request)

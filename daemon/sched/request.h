@@ -138,6 +138,9 @@ struct request {
 int request_new(const struct request_desc *desc, uint32_t max_total,
 		uint32_t block_tokens, struct request **ret_request);
 
+/* What request_new() allocates, in bytes. */
+uint64_t request_bytes(uint32_t max_total, uint32_t block_tokens);
+
 /* The table must be empty; free(NULL) is fine. */
 void request_free(struct request *request);
 

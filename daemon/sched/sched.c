@@ -222,13 +222,37 @@ static int tokens_check(const struct request_desc *desc,
 	return 0;
 }
 
-static int room_check(const struct sched *sched, struct sched_refusal *ret_refusal)
+/* Who waits with as many as there are places left gets no more: so there is always one for the
+ * next user. */
+static int room_check(const struct sched *sched, const struct request_desc *desc,
+		      struct sched_refusal *ret_refusal)
 {
+	const struct sched_user *user = policy_user_find(sched, desc->uid);
+
 	if (sched->n_live >= sched->n_slots ||
+	    (user && user->n_waiting >= sched->n_slots - sched->n_live) ||
 	    sched->n_live + sched->n_finished_events >= 2 * sched->n_slots)
 		return refuse(ret_refusal, SCHED_QUEUE_FULL, sched->n_live,
 			      sched->n_slots);
 	return 0;
+}
+
+/* At how many tokens it ends. */
+static uint32_t desc_limit(const struct sched *sched, const struct request_desc *desc)
+{
+	uint32_t max = seq_limit(sched, desc_quota(sched, desc).max_blocks);
+
+	if (desc->kind == REQUEST_SCORE)
+		return desc->n_tokens;
+	if (desc->max_tokens && desc->n_tokens < max &&
+	    desc->max_tokens < max - desc->n_tokens)
+		return desc->n_tokens + desc->max_tokens;
+	return max;
+}
+
+uint64_t sched_request_bytes(const struct sched *sched, const struct request_desc *desc)
+{
+	return request_bytes(desc_limit(sched, desc), sched->config.block_tokens);
 }
 
 /* A valid description becomes a request in the queue. Return: 0 or -ENOMEM. */
@@ -236,18 +260,12 @@ static int add_request(struct sched *sched, const struct request_desc *desc,
 		       const struct prefix_key *root, uint64_t now_ns,
 		       struct request **ret_request)
 {
-	uint32_t max_total, place;
+	uint32_t place;
 	struct sched_slot *slot;
 	struct request *r;
 	int c;
 
-	max_total = seq_limit(sched, desc_quota(sched, desc).max_blocks);
-	if (desc->kind == REQUEST_SCORE)
-		max_total = desc->n_tokens;
-	else if (desc->max_tokens && desc->max_tokens < max_total - desc->n_tokens)
-		max_total = desc->n_tokens + desc->max_tokens;
-
-	c = request_new(desc, max_total, sched->config.block_tokens, &r);
+	c = request_new(desc, desc_limit(sched, desc), sched->config.block_tokens, &r);
 	if (c < 0)
 		return c;
 	r->uncached = !sched->config.enable_prefix_caching;
@@ -288,7 +306,7 @@ int sched_may_add(const struct sched *sched, const struct request_desc *desc,
 {
 	int c = size_check(sched, desc, ret_refusal);
 
-	return c ? c : room_check(sched, ret_refusal);
+	return c ? c : room_check(sched, desc, ret_refusal);
 }
 
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,

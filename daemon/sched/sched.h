@@ -150,6 +150,9 @@ int sched_may_add(const struct sched *sched, const struct request_desc *desc,
 int sched_add(struct sched *sched, const struct request_desc *desc, uint64_t now_ns,
 	      uint32_t *ret_id, struct sched_refusal *ret_refusal);
 
+/* What sched_add() allocates for a request, in bytes; of a branch @desc has all tokens. */
+uint64_t sched_request_bytes(const struct sched *sched, const struct request_desc *desc);
+
 /**
  * sched_fork() - branch a live sequence at any of its tokens
  * @id: the parent; it never changes by this, and may end before or after its children

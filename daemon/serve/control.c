@@ -98,6 +98,30 @@ static const char *ring_lacks(int error)
 	return strerror(-error);
 }
 
+/* Of the two limits that a ring may meet, the number of rings says so first. */
+static void control_beyond_quota(struct session *session,
+				 const struct proto_request *request)
+{
+	const struct user *user = session->user;
+	uint64_t max = user->max[USER_RINGS];
+	char text[KVD_TEXT_MAX];
+
+	if (max && user->used[USER_RINGS] >= max) {
+		snprintf(
+			text, sizeof(text),
+			"too many rings of this user, with those whose memory it has not "
+			"let go of: [quota] max_rings is %llu",
+			(unsigned long long)max);
+	} else {
+		max = user->max[USER_BYTES];
+		snprintf(text, sizeof(text),
+			 "the rings of this user take too much memory, with what it has "
+			 "not let go of: [quota] max_arena is %llu bytes",
+			 (unsigned long long)max);
+	}
+	session_reply_error(session, &request->hdr, KVD_E_QUOTA, max, text);
+}
+
 static void control_ring_open(struct session *session,
 			      const struct proto_request *request)
 {
@@ -135,12 +159,7 @@ static void control_ring_open(struct session *session,
 	}
 	r = session_ring_open(session, open, &ring);
 	if (r == -EDQUOT) {
-		snprintf(text, sizeof(text),
-			 "the rings of this user take too much memory: [quota] max_arena "
-			 "is %llu bytes",
-			 (unsigned long long)session->user->max[USER_BYTES]);
-		session_reply_error(session, &request->hdr, KVD_E_QUOTA,
-				    session->user->max[USER_BYTES], text);
+		control_beyond_quota(session, request);
 		return;
 	}
 	if (r) {

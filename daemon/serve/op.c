@@ -65,6 +65,18 @@ struct op *op_new(struct engine *engine, struct session_ring *ring,
 	return op;
 }
 
+kvd_res op_charge(struct op *op, const struct request_desc *desc, uint64_t more,
+		  uint64_t *ret_detail)
+{
+	struct user *user = op->ring->session->user;
+	uint64_t n = engine_request_bytes(op->engine, desc) + op_size(op->opcode) + more;
+
+	if (!user_charge(&op->memory, user, USER_BYTES, n))
+		return 0;
+	*ret_detail = user->max[USER_BYTES];
+	return KVD_E_QUOTA;
+}
+
 struct op_score *op_score(struct op *op)
 {
 	return op->opcode == KVD_OP_SCORE ? container_of(op, struct op_score, op) : NULL;
@@ -130,6 +142,7 @@ struct op *op_free(struct op *op)
 		return NULL;
 	assert(!op->seq_id);
 	op_detach(op);
+	user_charge_deinit(&op->memory);
 	if (op_generate(op))
 		op_generate_deinit(op_generate(op));
 	else if (op_score(op))

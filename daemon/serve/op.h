@@ -17,9 +17,11 @@
 #include <kvd/abi.h>
 
 #include "daemon/res.h"
+#include "daemon/user.h"
 
 struct encoder_result;
 struct engine;
+struct request_desc;
 struct session_ring;
 
 /**
@@ -27,6 +29,7 @@ struct session_ring;
  * @ring:    where its CQEs go; NULL once detached
  * @seq_id:  the scheduler's; 0: none, or finished
  * @encoded: the tokens of its input while it is submitted with them, else NULL
+ * @memory:  charged for it and its request while they are there, waiting or not
  * @n_asked: tokens of the prompt as far as known, for an answer that refuses it
  * @staged:  the next CQE, built and not yet posted
  * @ended:   @final follows what is pending
@@ -44,6 +47,7 @@ struct op {
 	bool staged_final;
 	uint32_t seq_id;
 	struct encoder_result *encoded;
+	struct user_charge memory;
 	uint32_t n_asked;
 	uint32_t out_len;
 	uint64_t out_off;
@@ -66,6 +70,11 @@ struct op_score {
 /* At the end of the ring's list. Return: NULL when out of memory. */
 struct op *op_new(struct engine *engine, struct session_ring *ring,
 		  const struct kvd_sqe *sqe, uint64_t now_ns);
+
+/* Charges what @desc and the operation take, and @more. Return: 0; KVD_E_QUOTA with the limit in
+ * @ret_detail. */
+kvd_res op_charge(struct op *op, const struct request_desc *desc, uint64_t more,
+		  uint64_t *ret_detail);
 
 /* The scheduler must have finished with it; NULL is fine. Return: NULL. */
 struct op *op_free(struct op *op);

@@ -7,6 +7,7 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/log.h"
+#include "daemon/serve/lent.h"
 #include "daemon/serve/op.h"
 #include "daemon/serve/session.h"
 #include "daemon/serve/session_ring.h"
@@ -50,6 +51,7 @@ static void session_ring_free(struct session_ring *ring)
 		ring_daemon_leave(&ring->ring);
 	else
 		ring_daemon_deinit(&ring->ring);
+	lent_end(ring->lent);
 	user_charge_deinit(&ring->charge);
 	session->n_rings--;
 	session->sessions->n_rings--;
@@ -92,6 +94,21 @@ static void session_ring_end(struct session_ring *ring)
 	turn_start(&session->sessions->turns, &session->user->turns, &ring->turn, &kind);
 }
 
+/* The last descriptors are kept for administrators. */
+static bool session_ring_fits(const struct session_ring *ring)
+{
+	const struct session *session = ring->session;
+	int fds[KVD_RING_N_FDS];
+
+	if (session->by_admin_socket)
+		return true;
+	ring_daemon_get_fds(&ring->ring, fds);
+	for (int i = 0; i < KVD_RING_N_FDS; i++)
+		if (fds[i] >= session->sessions->client_files)
+			return false;
+	return true;
+}
+
 static int session_ring_make(struct session_ring *ring,
 			     const struct kvd_msg_ring_open *msg)
 {
@@ -100,28 +117,49 @@ static int session_ring_make(struct session_ring *ring,
 
 	if (r)
 		return r;
-	r = session_ring_watch(ring);
+	r = session_ring_fits(ring) ? session_ring_watch(ring) : -EMFILE;
 	if (r)
 		ring_daemon_deinit(&ring->ring);
+	else
+		lent_watch(ring->lent, ring->ring.d2c.fd);
 	return r;
+}
+
+/* What only the daemon keeps goes with the ring; what the client reads, when it lets go. */
+static int session_ring_charge(struct session_ring *ring,
+			       const struct kvd_ring_geometry *geometry)
+{
+	struct session *session = ring->session;
+	int r = lent_new(&session->sessions->lent, session->user, geometry->d2c_bytes,
+			 &ring->lent);
+
+	if (r)
+		return r;
+	return user_charge(&ring->charge, session->user, USER_BYTES, geometry->c2d_bytes);
 }
 
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
 		      struct session_ring **ret_ring)
 {
 	struct sessions *sessions = session->sessions;
+	struct kvd_ring_geometry geometry;
 	struct session_ring *ring;
 	int r;
 
+	r = ring_geometry_init(&geometry, msg->sq_entries, msg->cq_entries, msg->in_bytes,
+			       msg->out_bytes);
+	if (r)
+		return r;
 	ring = calloc(1, sizeof(*ring));
 	if (!ring)
 		return error_origin(-ENOMEM);
 	ring->session = session;
-	r = user_charge(&ring->charge, session->user, USER_BYTES,
-			msg->in_bytes + msg->out_bytes);
+	r = session_ring_charge(ring, &geometry);
 	if (!r)
 		r = session_ring_make(ring, msg);
 	if (r) {
+		if (ring->lent)
+			lent_end(ring->lent);
 		user_charge_deinit(&ring->charge);
 		free(ring);
 		return r;

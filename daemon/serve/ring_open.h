@@ -14,7 +14,7 @@ struct session_ring;
 
 /*
  * Makes a ring and watches it. @msg: within the limits of WELCOME; the shape is checked here.
- * Return: 0, -EDQUOT beyond max_arena of its user, or as ring_daemon_init().
+ * Return: 0, -EDQUOT beyond max_arena or max_rings of its user, or as ring_daemon_init().
  */
 int session_ring_open(struct session *session, const struct kvd_msg_ring_open *msg,
 		      struct session_ring **ret_ring);

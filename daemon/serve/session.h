@@ -27,6 +27,7 @@
 #include "daemon/loop.h"
 #include "daemon/serve/encoder.h"
 #include "daemon/serve/job.h"
+#include "daemon/serve/lent.h"
 #include "daemon/serve/monitor.h"
 #include "daemon/serve/parting.h"
 #include "daemon/turns.h"
@@ -75,6 +76,7 @@ struct session {
 	bool sent_fds;
 	bool keep;
 	bool stored;
+	struct loop_timer hello_timer;
 	struct loop_timer keep_timer;
 	uint32_t hello_tag;
 	char name[KVD_NAME_MAX];
@@ -98,6 +100,8 @@ struct session {
  * @list:       by rising id
  * @n_faulty:   sessions that broke the contract
  * @n_completed, @n_failed, @n_cancelled: operations that named the model
+ * @client_files: descriptors from this one on are not for clients
+ * @trim:       runs when a user has gone, whose memory then goes back to the system
  * @warned:     by sessions_warn()
  * @turns:      what is to be done, by user; @ring_turn, @session_turn: for one of these
  */
@@ -111,6 +115,7 @@ struct sessions {
 	bool draining;
 	struct users users;
 	struct partings partings;
+	struct lent_files lent;
 	struct encoder encoder;
 	struct monitor monitor;
 	struct session *list, *list_tail;
@@ -121,6 +126,8 @@ struct sessions {
 	uint64_t n_completed, n_failed, n_cancelled;
 	uint64_t generation;
 	uint64_t started_ns;
+	int client_files;
+	struct loop_timer trim;
 	struct log_last warned;
 	struct turns turns;
 	const struct turn_kind *ring_turn;

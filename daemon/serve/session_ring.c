@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/serve/lent.h"
 #include "daemon/serve/session.h"
 #include "ipc/base.h"
 
@@ -108,7 +109,7 @@ static void kept_remove(struct session_ring *ring, uint32_t i)
 
 uint64_t session_ring_bytes(const struct session_ring *ring)
 {
-	uint64_t n = ring->charge.amount[USER_BYTES];
+	uint64_t n = ring->charge.amount[USER_BYTES] + lent_bytes(ring->lent);
 
 	for (uint32_t i = 0; i < ring->n_kept; i++)
 		n += ring->kept[i].charge.amount[USER_BYTES];

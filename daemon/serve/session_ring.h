@@ -20,6 +20,7 @@
 #include "daemon/user.h"
 #include "ipc/ring.h"
 
+struct lent;
 struct op;
 struct session;
 
@@ -34,7 +35,7 @@ struct session_kept {
 /**
  * struct session_ring - see above
  * @ops, @kept: oldest first
- * @charge:     for its arenas
+ * @charge, @lent: for what the client writes; for what it reads, queue and arena each
  * @turn:       runs while the ring is warm or dirty
  * @n_blocked:  operations that wait for room in the CQ
  * @held_op:    waits for @encoding, for a turn with @encoded, or for @output to be written; no SQE
@@ -55,6 +56,7 @@ struct session_ring {
 	struct session_kept kept[KVD_MAX_KEPT];
 	uint32_t n_kept;
 	struct user_charge charge;
+	struct lent *lent;
 	uint32_t n_blocked;
 	struct op *held_op;
 	struct encoder_wait encoding;

@@ -9,6 +9,8 @@
 #include "daemon/serve/sessions.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/fdstore.h"
 #include "daemon/msgid.h"
+#include "daemon/serve/admit.h"
 #include "daemon/serve/control.h"
 #include "daemon/serve/ring_open.h"
 #include "daemon/serve/ring_watch.h"
@@ -30,6 +33,9 @@
 
 /* Packets of one session in one turn, so that all of its user's get theirs. */
 #define SESSION_BATCH 16
+
+/* By then what ran for a user that has gone has ended. It bounds how often, too. */
+#define TRIM_NS UINT64_C(1000000000)
 
 /* Its client may have left descriptors in the socket, or not received those that the daemon sent.
  * At the end of the daemon only the former matter, and what is stored stays as it is. */
@@ -48,14 +54,22 @@ static void session_part(struct session *session)
 	user_disconnect(&sessions->users, session->user);
 }
 
+/* Of many requests that waited the allocator would keep what lies between others' pieces. */
+static void sessions_trim(struct loop_timer *timer, uint64_t now_ns)
+{
+	(void)malloc_trim(0);
+}
+
 static void session_free(struct session *session)
 {
 	struct sessions *sessions = session->sessions;
+	bool last = session->user->n_connections == 1;
 
 	session_rings_free(session);
 	job_cancel(session);
 	turn_stop(&session->turn);
 	loop_io_remove(&session->io);
+	loop_timer_stop(&session->hello_timer);
 	session_unkeep(session);
 	monitor_forget(&sessions->monitor, &session->monitor);
 	if (session->prev)
@@ -69,6 +83,10 @@ static void session_free(struct session *session)
 	sessions->n_sessions--;
 	session_part(session);
 	free(session);
+	if (last && !sessions->ending && !sessions->trim.loop)
+		(void)loop_timer_start(sessions->loop, &sessions->trim,
+				       loop_now(sessions->loop) + TRIM_NS, 0,
+				       sessions_trim);
 }
 
 /* What runs for it stops at once, not only when the session is freed. */
@@ -206,63 +224,6 @@ static void session_readable(struct loop_io *io, uint32_t events)
 	session_turn(session);
 }
 
-/* Not a session yet; the store may have a duplicate, and descriptors may lie in it already. */
-static void sessions_part_unknown(struct sessions *sessions, int fd, uid_t uid)
-{
-	parting_add(&sessions->partings, fd, NULL, uid, fdpass_refuse(fd) != 0, false);
-}
-
-/* Turned away before HELLO: it learns why, and the log does. */
-static void sessions_refuse(struct sessions *sessions, int fd,
-			    const struct peer_cred *cred, int32_t status, uint64_t limit,
-			    const char *text)
-{
-	struct kvd_msg_error msg;
-
-	proto_error_init(&msg, KVD_MSG_REJECT, 0, status, limit, text);
-	fdpass_send(fd, &msg, sizeof(msg), NULL, 0);
-	sessions_part_unknown(sessions, fd, cred->uid);
-	log_event(LOG_WARNING,
-		  LOG_FIELDS(.message_id = MSGID_CLIENT_REFUSED, .uid = cred->uid,
-			     .has_uid = true),
-		  "a client of uid %u was turned away: %s", (unsigned)cred->uid, text);
-	monitor_event(&sessions->monitor, (struct kvd_event){.kind = KVD_EVENT_LIMIT,
-							     .status = status,
-							     .uid = cred->uid});
-}
-
-static void refuse_one_more(struct sessions *sessions, int fd,
-			    const struct peer_cred *cred, const char *key, uint64_t limit)
-{
-	char text[KVD_TEXT_MAX];
-
-	snprintf(text, sizeof(text), "too many connections: %s is %llu", key,
-		 (unsigned long long)limit);
-	sessions_refuse(sessions, fd, cred, KVD_E_QUOTA, limit, text);
-}
-
-/* What user_connect() said. @fd is closed. */
-static void refuse_user(struct sessions *sessions, int fd, const struct peer_cred *cred,
-			int r, const struct user *user)
-{
-	switch (r) {
-	case -EDQUOT:
-		refuse_one_more(sessions, fd, cred,
-				"max_connections of this user ([quota], or [daemon] "
-				"max_clients_per_uid)",
-				user->max_connections);
-		return;
-	case -EADDRNOTAVAIL:
-		sessions_refuse(sessions, fd, cred, -EPERM, 0,
-				"kvd runs in a user namespace where this uid is not "
-				"mapped, so it cannot tell whose requests these are");
-		return;
-	default:
-		sessions_warn(sessions, r, "cannot serve a user; refused");
-		sessions_part_unknown(sessions, fd, cred->uid);
-	}
-}
-
 /* By rising id; new ones have the highest. */
 static void session_link(struct session *session)
 {
@@ -289,37 +250,29 @@ static void session_link(struct session *session)
 static struct session *session_new(struct sessions *sessions, int fd, bool admin,
 				   uint64_t id)
 {
-	const struct config *config = sessions->config;
 	struct session *session;
 	struct peer_cred cred;
-	struct user *user = NULL;
+	struct user *user;
 	bool wary;
 	int r;
 
 	r = peer_cred_get(fd, &cred);
 	if (r) {
 		sessions_warn(sessions, r, "cannot tell who connected; refused");
-		sessions_part_unknown(sessions, fd, (uid_t)-1);
+		admit_part(sessions, fd, (uid_t)-1);
 		return NULL;
 	}
 	wary = fdpass_refuse(fd) != 0;
 	if (wary && partings_be_wary(&sessions->partings))
 		sessions_warn(sessions, -ENOMEM, "cannot make the thread kvd-closer");
-	if (!admin && sessions->n_sessions >= config->daemon.max_clients) {
-		refuse_one_more(sessions, fd, &cred, "[daemon] max_clients",
-				config->daemon.max_clients);
+	user = admit(sessions, fd, &cred, admin);
+	if (!user)
 		return NULL;
-	}
-	r = user_connect(&sessions->users, fd, cred.uid, cred.gid, admin, &user);
-	if (r) {
-		refuse_user(sessions, fd, &cred, r, user);
-		return NULL;
-	}
 	session = calloc(1, sizeof(*session));
 	if (!session) {
 		sessions_warn(sessions, -ENOMEM, "cannot serve a client; refused");
 		user_disconnect(&sessions->users, user);
-		sessions_part_unknown(sessions, fd, cred.uid);
+		admit_part(sessions, fd, cred.uid);
 		return NULL;
 	}
 	session->user = user;
@@ -342,7 +295,7 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 	if (r) {
 		sessions_warn(sessions, r, "cannot watch a connection; refused");
 		user_disconnect(&sessions->users, user);
-		sessions_part_unknown(sessions, fd, cred.uid);
+		admit_part(sessions, fd, cred.uid);
 		free(session);
 		return NULL;
 	}
@@ -353,7 +306,10 @@ static struct session *session_new(struct sessions *sessions, int fd, bool admin
 /* Who may open the administrators' socket gets in when clients have used up max_clients. */
 void sessions_accept(struct sessions *sessions, int fd, bool admin)
 {
-	(void)session_new(sessions, fd, admin, 0);
+	struct session *session = session_new(sessions, fd, admin, 0);
+
+	if (session)
+		admit_await_hello(session);
 }
 
 uint32_t sessions_adopt(struct sessions *sessions)
@@ -404,8 +360,10 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.partings = {.loop = loop, .users = &sessions->users},
 		.monitor = {.engine = engine},
 		.next_id = 1,
+		.client_files = INT_MAX,
 	};
 	turns_init(&sessions->turns, clock_ns);
+	lent_files_init(&sessions->lent, loop);
 }
 
 int sessions_start(struct sessions *sessions)
@@ -432,7 +390,9 @@ void sessions_deinit(struct sessions *sessions)
 	sessions->ending = true;
 	while (sessions->list)
 		session_free(sessions->list);
+	loop_timer_stop(&sessions->trim);
 	encoder_deinit(&sessions->encoder);
+	lent_files_deinit(&sessions->lent);
 	partings_deinit(&sessions->partings);
 	users_deinit(&sessions->users);
 	sessions->loop = NULL;

@@ -97,6 +97,9 @@ static kvd_res submit_sibling(struct op_generate *g, struct op_generate *first,
 		return r;
 	desc->sample.seed = in->params.seed + index;
 	desc->cookie = (uint64_t)(uintptr_t)&g->op;
+	r = op_charge(&g->op, desc, 0, ret_detail);
+	if (r)
+		return r;
 	return engine_add(g->op.engine, desc, &g->op.seq_id, ret_detail);
 }
 
@@ -149,7 +152,9 @@ static kvd_res start_generate(struct op_generate *g, const struct kvd_sqe *sqe,
 	g->salt = in->params.salt;
 	submit_request_init(&request, op, &in->list, g->salt);
 	describe_generate(&in->params, 0, op->taken_ns, &request.desc);
-	r = engine_add(op->engine, &request.desc, &op->seq_id, ret_detail);
+	r = op_charge(op, &request.desc, 0, ret_detail);
+	if (!r)
+		r = engine_add(op->engine, &request.desc, &op->seq_id, ret_detail);
 	if (r)
 		return r;
 	/* Those that run go on; the first one ends for the one that could not be made. */
@@ -187,6 +192,7 @@ static kvd_res fork_running(struct op_generate *g, const struct op_generate *par
 {
 	struct op *op = &g->op;
 	const struct request *request = engine_sequence(op->engine, parent->op.seq_id);
+	struct request_desc whole = *desc;
 	kvd_res r;
 
 	if (!request || at > request->n_tokens) {
@@ -195,7 +201,10 @@ static kvd_res fork_running(struct op_generate *g, const struct op_generate *par
 	}
 	if (!at)
 		at = request->n_tokens;
-	op->n_asked = at + desc->n_tokens;
+	op->n_asked = whole.n_tokens = at + desc->n_tokens;
+	r = op_charge(op, &whole, 0, ret_detail);
+	if (r)
+		return r;
 	r = op_generate_keep_room(g, op->n_asked, desc->max_tokens, ret_detail);
 	if (r)
 		return r;
@@ -224,6 +233,8 @@ static kvd_res fork_kept(struct op_generate *g, const struct session_kept *kept,
 	op->n_asked = whole.n_tokens = total;
 	/* A refusal has to cost less than a copy. */
 	r = engine_may_add(op->engine, &whole, ret_detail);
+	if (!r)
+		r = op_charge(op, &whole, 0, ret_detail);
 	if (r)
 		return r;
 	tokens = calloc(total, sizeof(*tokens));

@@ -66,6 +66,10 @@ static kvd_res start_score(struct op_score *score, const struct kvd_sqe *sqe,
 	if (r)
 		return r;
 	score->dist_first = request.desc.dist_first;
+	r = op_charge(op, &request.desc, list->n * 8, ret_detail);
+	if (r)
+		return r;
+	/* While it waits only the first half has pages of its own. */
 	score->scores = calloc(list->n, 8);
 	if (!score->scores)
 		return error_origin(-ENOMEM);

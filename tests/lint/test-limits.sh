@@ -112,12 +112,17 @@ for name, members in KEYS.items():
              ("daemon/config_keys.c", (value(members.get("min", "0")), value(members["max"]))))
 rule(ranges >= 5, f"{CONF}: {ranges} ranges found; the pattern in this test is stale")
 
-# Open files: those of the daemon, and of each client with one ring.
-own = number("daemon/daemon.c", r"define OWN_FILES +(\d+)")
+# Open files: those of the daemon and of administrators, and of each client with one ring; of
+# all clients with as many rings as they may have, too.
+own = number("daemon/daemon.c", r"define OWN_FILES +(\d+)") + \
+    number("daemon/serve/admit.h", r"define ADMIT_RESERVE +(\d+)")
 each = number("daemon/daemon.c", r"define CLIENT_FILES +(\d+)")
 files = number(UNIT, r"^LimitNOFILE=(\d+)")
 rule(files >= own + each * int(KEYS["max_clients"]["default_text"]),
      f"{UNIT}: LimitNOFILE={files} has no room for max_clients with {each} descriptors each")
+rings = int(KEYS["max_rings_per_client"]["default_text"])
+rule(files >= own + (1 + (each - 1) * rings) * int(KEYS["max_clients"]["default_text"]),
+     f"{UNIT}: LimitNOFILE={files} has no room for max_clients with {rings} rings each")
 
 # The FD store: kvpool, kvimage, kvweights, and each client once and as it is replaced.
 clients = int(KEYS["max_clients"]["default_text"])
@@ -133,6 +138,8 @@ for what, where, pattern, source, constant in (
          r"define CONFIG_LINE_MAX (\d+)"),
         ("domains", CONF, r"at most (\d+) domains", "daemon/config.h",
          r"define CONFIG_MAX_DOMAINS (\d+)"),
+        ("requests that wait", CONF, r"together may be (\d+) beside", "daemon/engine/engine.h",
+         r"define ENGINE_MAX_WAITING (\d+)"),
 ):
     same(what, (where, number(where, pattern)), (source, number(source, constant)))
 

@@ -237,7 +237,8 @@ struct kvd_msg_cache_flush_reply {
  * @max_blocks:        held by its requests; a shared one counts for each of them
  * @max_running, @max_waiting: requests
  * @max_connections:   on the socket
- * @max_arena:         bytes of its rings' arenas, and of tokens kept for FORK
+ * @max_arena:         bytes of its rings, with what clients still hold of ended ones, and of
+ *                     tokens kept for FORK
  */
 struct kvd_quota {
 	uint32_t guaranteed_blocks;

@@ -107,6 +107,16 @@ static uint64_t until_idle(struct loop *l, void *userdata)
 	return sleep_ns;
 }
 
+static uint64_t until_uncharged(struct loop *l, void *userdata)
+{
+	uint64_t sleep_ns = ring_watch_prepare(&sessions);
+
+	(void)userdata;
+	if (!session->user->used[USER_BYTES])
+		loop_exit(l, 0);
+	return sleep_ns;
+}
+
 /* Ends of sequences, by sequence; the request's own is the last. Return: how many. */
 static unsigned collect(int32_t *ret_res)
 {
@@ -174,9 +184,12 @@ START_TEST(what_is_kept_is_charged)
 	uint64_t arenas = user->used[USER_BYTES];
 	int32_t res[4];
 
-	ck_assert_uint_eq(arenas, 65536 + 4096);
+	/* for each direction a page, a queue of 64-byte entries in whole pages, and an arena */
+	ck_assert_uint_eq(arenas, (4096 + 4096 + 65536) + (4096 + 64 * 64 + 4096));
 	ask(1, KVD_GEN_KEEP);
-	ck_assert_uint_eq(user->used[USER_BYTES], arenas + 4 * (N_PROMPT + 3));
+	/* once more for the request itself, with its keys, until it has ended */
+	ck_assert_uint_gt(user->used[USER_BYTES], arenas + 2 * 4 * (N_PROMPT + 3));
+	ck_assert_uint_lt(user->used[USER_BYTES], arenas + 4096);
 	ck_assert_uint_eq(collect(res), 1);
 	ck_assert_uint_eq(user->used[USER_BYTES], arenas + 4 * (N_PROMPT + 3));
 	ck_assert_int_eq(session_ring_forget_kept(ring, 7), 1);
@@ -187,9 +200,52 @@ START_TEST(what_is_kept_is_charged)
 	ck_assert_uint_eq(collect(res), 1);
 	ck_assert_int_eq(res[0], KVD_E_QUOTA);
 	ck_assert_uint_eq(user->used[USER_BYTES], arenas);
+	/* nobody was given the descriptor, so what the client would read goes with it */
 	ck_assert_int_eq(session_ring_close(session, ring->id, 1), 0);
 	ring_watch_prepare(&sessions);
+	sessions.lent.io.fn(&sessions.lent.io, LOOP_READ);
 	ck_assert_uint_eq(user->used[USER_BYTES], 0);
+}
+END_TEST
+
+/* So does what waits; a session that ends takes it along, whatever has become of it. */
+START_TEST(what_waits_is_charged)
+{
+	struct user *user = session->user;
+	uint64_t arenas = user->used[USER_BYTES], one;
+	struct session *other;
+	int32_t res[4];
+	int pair[2];
+
+	ask(1, 0);
+	one = user->used[USER_BYTES] - arenas;
+	ck_assert_uint_gt(one, 4 * (N_PROMPT + 3));
+	user->max[USER_BYTES] = arenas + 2 * one - 1;
+	/* the second one is refused at once */
+	ask(1, 0);
+	ck_assert_int_eq(ring->ring.cq[n_cqes].res, KVD_E_QUOTA);
+	ck_assert_uint_eq(ring->ring.cq[n_cqes++].u.usage.detail, arenas + 2 * one - 1);
+	ck_assert_uint_eq(collect(res), 1);
+	ck_assert_int_eq(res[0], 3);
+	ck_assert_uint_eq(user->used[USER_BYTES], arenas);
+	/* of n sequences each costs as much */
+	user->max[USER_BYTES] = arenas + 2 * one + 100;
+	ask(3, 0);
+	ck_assert_uint_le(user->used[USER_BYTES], user->max[USER_BYTES]);
+	ck_assert_uint_ge(user->used[USER_BYTES], arenas + 2 * one);
+	/* it keeps its user, without any connection, until the step in flight has ended */
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
+	sessions_accept(&sessions, pair[0], false);
+	other = sessions.list_tail;
+	ck_assert_ptr_eq(other->user, user);
+	session_close(session);
+	ring_watch_prepare(&sessions);
+	ck_assert_uint_lt(user->used[USER_BYTES], arenas + 2 * one + 100);
+	session = other;
+	loop_set_prepare(loop, until_uncharged, NULL);
+	ck_assert_int_eq(loop_run(loop), 0);
+	loop_set_prepare(loop, NULL, NULL);
+	close(pair[1]);
 }
 END_TEST
 
@@ -201,5 +257,6 @@ int main(void)
 	tcase_add_test(tcase, each_sequence_ends_once);
 	tcase_add_test(tcase, memory_that_runs_out_is_said_so);
 	tcase_add_test(tcase, what_is_kept_is_charged);
+	tcase_add_test(tcase, what_waits_is_charged);
 	return run_case("requests", tcase);
 }

@@ -132,7 +132,8 @@ START_TEST(members_share_a_domain)
 	ck_assert_uint_ne(a->domain, d->domain);
 	ck_assert_uint_eq(a->quota.max_blocks, 10);
 	ck_assert_uint_eq(a->quota.min_blocks, 4);
-	ck_assert_uint_eq(a->quota.max_running, 0);
+	/* a quarter of max_num_seqs, which is 128 */
+	ck_assert_uint_eq(a->quota.max_running, 32);
 	ck_assert_uint_eq(a->quota.max_waiting, 5);
 	ck_assert_uint_eq(d->quota.max_blocks, 500);
 	ck_assert(users_parse_domain(&users, "lab", &domain));
