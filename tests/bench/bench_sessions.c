@@ -144,7 +144,8 @@ static void start(void)
 		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
 		execl(program, program, "-o", option, "-o", "model.path=", "-o",
 		      "daemon.max_clients=2048", "-o", "daemon.max_clients_per_uid=2048",
-		      "-o", "daemon.log_level=warning", (char *)NULL);
+		      "-o", "quota.max_rings=0", "-o", "daemon.log_level=warning",
+		      (char *)NULL);
 		_exit(127);
 	}
 	o.socket_path = path;

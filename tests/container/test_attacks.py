@@ -38,7 +38,7 @@ Environment=ASAN_OPTIONS=detect_leaks=0:abort_on_error=1
 Environment=UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:abort_on_error=1
 """
 # A step lasts ten times as long as without sanitizers, and the neighbour waits for it.
-SHORT_STEPS = "[scheduler]\nmax_num_batched_tokens = 64\nmax_num_seqs = 32\n"
+SHORT_STEPS = "[scheduler]\nmax_num_batched_tokens = 64\nmax_num_seqs = 32\n[quota]\nmax_running = 32\n"
 
 want = None
 

@@ -15,7 +15,7 @@ from kvdtest import KVCTL, SANITIZED, Daemon, equal, grace, kill, limit, prose, 
 POOL = {"cache.kv_cache_memory": "256M"}
 if SANITIZED:
     # A step is what a dead client's work may still cost; there it lasts ten times as long.
-    POOL.update({"scheduler.max_num_batched_tokens": 64, "scheduler.max_num_seqs": 32})
+    POOL.update({"scheduler.max_num_batched_tokens": 64, "scheduler.max_num_seqs": 32, "quota.max_running": 32})
 
 
 class Neighbour:
@@ -247,7 +247,9 @@ def test_daemon_killed_fifty_times():
 @limit(600)
 def test_sixty_four_ask_a_full_pool():
     """More than fits: every request ends, with an answer or a named error (case 30)."""
-    with Daemon({"cache.kv_cache_memory": "48M"}) as d:
+    # All of one user, who may have less by default.
+    with Daemon({"cache.kv_cache_memory": "48M", "daemon.max_clients_per_uid": 64,
+                 "quota.max_running": 64}) as d:
         children = [d.spawn([KVCTL, "generate", "--raw", "--json", "--max-tokens", "48",
                              prose(150, 300 + i)],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(64)]

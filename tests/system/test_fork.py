@@ -37,7 +37,7 @@ def test_kept_tokens_are_charged():
 
 @limit(600)
 def test_forks_in_small_steps():
-    branch({"scheduler.max_num_batched_tokens": "19", "scheduler.max_num_seqs": "5"})
+    branch({"scheduler.max_num_batched_tokens": "19", "scheduler.max_num_seqs": "5", "quota.max_running": "5"})
 
 
 @limit(600)

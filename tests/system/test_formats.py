@@ -82,10 +82,10 @@ def test_hits_have_the_bits_of_a_cold_run():
     kinds = rounds(400)
     # what, options, requests for each hundred kinds, window, cancels
     runs = [
-        ("many at once", {"scheduler.max_num_seqs": 16}, 475, 24, 0),
-        ("a full pool", {"cache.kv_cache_memory": "1M", "scheduler.max_num_seqs": 24,
+        ("many at once", {"scheduler.max_num_seqs": 16, "quota.max_running": 16}, 475, 24, 0),
+        ("a full pool", {"cache.kv_cache_memory": "1M", "scheduler.max_num_seqs": 24, "quota.max_running": 24,
                          "scheduler.max_num_batched_tokens": 64}, 100, 40, 10),
-        ("odd chunks", {"cache.kv_cache_memory": "2M", "scheduler.max_num_seqs": 7,
+        ("odd chunks", {"cache.kv_cache_memory": "2M", "scheduler.max_num_seqs": 7, "quota.max_running": 7,
                         "scheduler.max_num_batched_tokens": 37, "cpu.threads": 1}, 50, 9, 5),
     ]
     with Models() as models:
@@ -134,7 +134,7 @@ def test_real_model():
             cold = {kind: (res, text)
                     for kind, res, _, text in mix(d, kinds, kinds, 4, **more)}
         with Daemon(pool(name, 16, **{"scheduler.max_num_batched_tokens": 100,
-                                      "scheduler.max_num_seqs": 8})) as d:
+                                      "scheduler.max_num_seqs": 8, "quota.max_running": 8})) as d:
             answers = mix(d, kinds, 2 * kinds, 8, 1, **more)
             cached, _ = compare(name, cold, answers)
         print(f"# {name}: {len(answers)} requests, {cached} tokens cached")
@@ -198,7 +198,7 @@ def test_sizes_are_exact():
     memory = 64 << 20
     for name, block in POOLS:
         with Daemon(pool(name, block, **{"cache.kv_cache_memory": memory,
-                                         "scheduler.max_num_seqs": 20})) as d:
+                                         "scheduler.max_num_seqs": 20, "quota.max_running": 20})) as d:
             stats = d.stats()
             status = d.kvctl("status").stdout
         cache, model = stats["cache"], stats["model"]

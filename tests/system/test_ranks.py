@@ -32,7 +32,7 @@ def test_chunks_and_hits_change_nothing():
     text = cases()["score"][0]["text"][:1200]
     answers = []
     for options in {}, {"scheduler.max_num_batched_tokens": 16,
-                         "scheduler.max_num_seqs": 8}:
+                         "scheduler.max_num_seqs": 8, "quota.max_running": 8}:
         with Daemon({**RANKS, **options}) as d:
             for hit in False, True:
                 got = d.generate(text, tokens=8, logprobs=True)

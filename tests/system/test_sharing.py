@@ -109,9 +109,9 @@ def test_hit_gives_the_bits_of_a_cold_run():
     for what, options, more in (
             ("hit", {}, {"hit": True}),
             ("chunks of 32", {"scheduler.max_num_batched_tokens": 32,
-                              "scheduler.max_num_seqs": 16}, {}),
+                              "scheduler.max_num_seqs": 16, "quota.max_running": 16}, {}),
             ("chunks of 100, hit", {"scheduler.max_num_batched_tokens": 100,
-                                    "scheduler.max_num_seqs": 16}, {"hit": True}),
+                                    "scheduler.max_num_seqs": 16, "quota.max_running": 16}, {"hit": True}),
             ("eight at once, cold and hit", {}, {"together": True, "hit": True}),
             ("eight at once", {}, {"together": True}),
             ("one thread", {"cpu.threads": 1}, {})):
