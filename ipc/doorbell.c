@@ -13,7 +13,9 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 int doorbell_init_submit(int *ret_fd)
@@ -51,14 +53,31 @@ void doorbell_signal_submit(int fd)
 	/* EAGAIN: this program filled the counter by itself, and wakes nobody any more. */
 }
 
-void doorbell_signal_complete(int write_fd)
+static uint64_t clock_of(bool own)
 {
+	struct timespec ts;
+
+	clock_gettime(own ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t doorbell_signal_complete(int write_fd, bool exact)
+{
+	uint64_t begin = clock_of(exact);
 	ssize_t n;
 
 	do
 		n = write(write_fd, "", 1);
 	while (n < 0 && errno == EINTR);
 	/* EAGAIN: the pipe is full, so the client has a signal to see. */
+	return clock_of(exact) - begin;
+}
+
+bool doorbell_heard(int read_fd)
+{
+	int n = 0;
+
+	return ioctl(read_fd, FIONREAD, &n) < 0 || n == 0;
 }
 
 void doorbell_clear_submit(int fd)

@@ -60,6 +60,9 @@ enum ring_head {
  * @cq_seen: how far the client had consumed when last looked
  * @flags: private copy of the flags this side publishes
  * @sq_taken, @cq_posted: SQEs, CQEs since the last notify
+ * @rung: the doorbell was signalled, and not seen empty since
+ * @n_watched: signals of the doorbell that are still timed exactly, since one was slow
+ * @n_slow: of those, slow ones
  * @out_touched: a bit for each page of the output arena that was handed out
  * @scrub_pos: how far ring_daemon_scrub() is
  */
@@ -75,6 +78,9 @@ struct ring_daemon {
 	uint32_t flags;
 	bool sq_taken;
 	bool cq_posted;
+	bool rung;
+	uint16_t n_watched;
+	uint16_t n_slow;
 	enum ring_head head;
 	struct kvd_client_page *client;
 	struct kvd_daemon_page *daemon;
@@ -133,8 +139,15 @@ static inline bool ring_daemon_cq_full(const struct ring_daemon *r)
 enum ring_status ring_daemon_post(struct ring_daemon *r, const struct kvd_cqe *cqe);
 
 /* Wake the client if it sleeps and something was posted, or if it waits for room in the SQ and
- * something was taken. Cheap otherwise. */
-void ring_daemon_notify(struct ring_daemon *r);
+ * something was taken; but not again before it has emptied its doorbell. Cheap otherwise. FAULT: as
+ * always, or the doorbell was slow. Return: RING_OK, _FAULT. */
+enum ring_status ring_daemon_notify(struct ring_daemon *r);
+
+/* A signal may take RING_SLOW_NS. Twice more within a few hundred is a fault. */
+#define RING_SLOW_NS UINT64_C(1000000)
+
+/* Is that the fault? */
+bool ring_daemon_is_slow(const struct ring_daemon *r);
 
 /* Stop watching the ring until its doorbell is signalled. Return: RING_OK: armed; RING_BUSY: not
  * armed, as there is work: a take or a post gets on, or the client has acted since; RING_FAULT. */

@@ -79,6 +79,14 @@ static bool ring_watch_take(struct session_ring *ring)
 	return any;
 }
 
+static void ring_watch_fault(struct session_ring *ring)
+{
+	session_fault(ring->session, ring_daemon_is_slow(&ring->ring)
+					     ? "its doorbell takes too long"
+					     : "impossible position in its rings");
+	ring->warm = false;
+}
+
 /* Looks at a warm ring. Return: whether it found work. */
 static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns)
 {
@@ -115,8 +123,7 @@ static bool ring_watch_poll(struct session_ring *ring, uint64_t now_ns)
 	case RING_BUSY:
 		return true;
 	default:
-		session_fault(ring->session, "impossible position in its rings");
-		ring->warm = false;
+		ring_watch_fault(ring);
 		return false;
 	}
 }
@@ -133,7 +140,8 @@ static bool ring_watch_run(struct turn *turn)
 	if (ring->dirty) {
 		worked = true;
 		ring->dirty = false;
-		ring_daemon_notify(&ring->ring);
+		if (ring_daemon_notify(&ring->ring) == RING_FAULT)
+			ring_watch_fault(ring);
 	}
 	if (!ring->warm)
 		turn_stop(turn);

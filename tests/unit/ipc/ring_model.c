@@ -204,9 +204,22 @@ void doorbell_signal_submit(int fd)
 	bell(SUBMIT, 1);
 }
 
-void doorbell_signal_complete(int fd)
+uint64_t doorbell_signal_complete(int fd, bool exact)
 {
 	bell(COMPLETE, 1);
+	return 0;
+}
+
+bool doorbell_heard(int fd)
+{
+	uint8_t value = 0;
+
+	if (is_next(&value)) {
+		flush_all(now, me);
+		value = now->words[COMPLETE];
+		done(value);
+	}
+	return !value;
 }
 
 void doorbell_clear_submit(int fd)

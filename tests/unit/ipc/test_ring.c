@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -214,6 +215,93 @@ START_TEST(doorbells_ring_only_for_sleepers)
 	ring_daemon_post(&d, &cqe);
 	ring_daemon_notify(&d);
 	ck_assert(readable(c.fd_complete));
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&d);
+}
+END_TEST
+
+/* One signal until the client has emptied its doorbell. */
+START_TEST(doorbells_are_signalled_once)
+{
+	struct kvd_cqe cqe = {0}, got;
+	struct ring_daemon d;
+	struct ring_client c;
+	char bytes[16];
+
+	make_pair(&d, &c, 8, 64);
+	ring_client_arm(&c, false);
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+		ck_assert_int_eq(ring_daemon_notify(&d), RING_OK);
+	}
+	ck_assert_int_eq(read(c.fd_complete, bytes, sizeof(bytes)), 1);
+	ck_assert(!readable(c.fd_complete));
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+	ck_assert_int_eq(ring_daemon_notify(&d), RING_OK);
+	ck_assert(readable(c.fd_complete));
+	ring_client_disarm(&c, true);
+	ck_assert(!readable(c.fd_complete));
+	for (int i = 0; i < 6; i++)
+		ck_assert_int_eq(ring_client_take(&c, &got), RING_OK);
+	/* One that is awake again without having emptied it is woken by what is there. */
+	ring_client_arm(&c, false);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+	ck_assert_int_eq(ring_daemon_notify(&d), RING_OK);
+	ring_client_disarm(&c, false);
+	ring_client_arm(&c, false);
+	ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+	ck_assert_int_eq(ring_daemon_notify(&d), RING_OK);
+	ck_assert(readable(c.fd_complete));
+	ring_client_deinit(&c);
+	ring_daemon_deinit(&d);
+}
+END_TEST
+
+/* Waiters on the doorbell, for several milliseconds of a signal. */
+static void hang_in(int fd, unsigned n_sets)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLET};
+	int dups[500], n_failed = 0;
+
+	for (size_t i = 0; i < KVD_ARRAY_LEN(dups); i++)
+		dups[i] = dup(fd);
+	while (n_sets--) {
+		int set = epoll_create1(EPOLL_CLOEXEC);
+
+		for (size_t i = 0; i < KVD_ARRAY_LEN(dups); i++)
+			n_failed += epoll_ctl(set, EPOLL_CTL_ADD, dups[i], &e) < 0;
+	}
+	ck_assert_int_eq(n_failed, 0);
+}
+
+START_TEST(slow_doorbells_are_faults)
+{
+	struct kvd_cqe cqe = {0};
+	struct ring_daemon d;
+	struct ring_client c;
+	unsigned n = 0;
+
+	if (emulator_lacks("the time of a thread in the kernel"))
+		return;
+	make_pair(&d, &c, 8, 64);
+	ring_client_arm(&c, false);
+	/* Any number of quick ones. */
+	for (int i = 0; i < 20; i++) {
+		ck_assert_int_eq(ring_daemon_post(&d, &cqe), RING_OK);
+		ck_assert_int_eq(ring_daemon_notify(&d), RING_OK);
+		(void)doorbell_clear_complete(c.fd_complete);
+	}
+	ck_assert(!ring_daemon_is_slow(&d));
+	hang_in(c.fd_complete, 200);
+	while (n < 40 && ring_daemon_post(&d, &cqe) == RING_OK &&
+	       ring_daemon_notify(&d) == RING_OK) {
+		(void)doorbell_clear_complete(c.fd_complete);
+		n++;
+	}
+	ck_assert(ring_daemon_is_slow(&d));
+	ck_assert_uint_ge(n, 2);
+	ck_assert_int_eq(ring_daemon_notify(&d), RING_FAULT);
+	ck_assert_int_eq(ring_daemon_arm(&d), RING_FAULT);
 	ring_client_deinit(&c);
 	ring_daemon_deinit(&d);
 }
@@ -640,6 +728,8 @@ int main(void)
 		goes_round_and_fills,
 		positions_are_lazy_but_prompt_when_it_matters,
 		doorbells_ring_only_for_sleepers,
+		doorbells_are_signalled_once,
+		slow_doorbells_are_faults,
 		unread_cq_lets_the_daemon_sleep,
 		impossible_words_are_faults,
 		published_stays_published,
