@@ -13,9 +13,9 @@
 /* A look costs less than a reading of the clock. */
 #define LOOKS_PER_CLOCK 32
 
-void turns_init(struct turns *turns, uint64_t (*clock)(void))
+void turns_init(struct turns *turns, uint64_t (*clock)(void), uint64_t (*cpu_clock)(void))
 {
-	*turns = (struct turns){.clock = clock};
+	*turns = (struct turns){.clock = clock, .cpu_clock = cpu_clock, .read = clock};
 }
 
 static void user_link(struct turns *turns, struct turn_user *user)
@@ -54,7 +54,7 @@ static void account(struct turns *turns)
 {
 	uint64_t before = turns->now_ns;
 
-	turns->now_ns = turns->clock();
+	turns->now_ns = turns->read();
 	if (turns->current && turns->now_ns > before)
 		turns->current->used_ns += turns->now_ns - before;
 }
@@ -168,10 +168,14 @@ static void user_run(struct turns *turns, struct turn_user *user)
 enum turns_left turns_run(struct turns *turns, uint64_t now_ns)
 {
 	struct turn_user *user;
+	/* Who waits for a CPU behind others' processes would pay for that with the loop's time.
+	 * One user alone pays nobody, and the other clock is five times as fast. */
+	bool shared = turns->users && turns->users->next;
 
 	turns->n_runs++;
-	turns->now_ns = now_ns;
-	turns->due_ns = now_ns + TURNS_NS;
+	turns->read = shared ? turns->cpu_clock : turns->clock;
+	turns->now_ns = shared ? turns->read() : now_ns;
+	turns->due_ns = turns->now_ns + TURNS_NS;
 	while (turns->now_ns < turns->due_ns && (user = user_next(turns))) {
 		if (user->used_ns > turns->used_ns)
 			turns->used_ns = user->used_ns;

@@ -13,10 +13,11 @@
  * goes first, its turns one after the other, and the measured time is added to what it has used.
  * Who begins after a pause begins at what the others have by then: time is not saved up, and
  * a newcomer waits for what is in work, not for a round of all others. Who took more than its
- * share waits until the others have had as much.
+ * share waits until the others have had as much. Where several have turns, time without a CPU
+ * is nobody's.
  *
- * Owns no turn and no user: both are embedded in what they are of. Does not wait; reads time by a
- * function it was given. Thread: loop.
+ * Owns no turn and no user: both are embedded in what they are of. Does not wait; reads time by
+ * functions it was given. Thread: loop.
  */
 
 #include <stdbool.h>
@@ -66,6 +67,7 @@ struct turn_user {
 
 /**
  * struct turns - all of them
+ * @read:    of both clocks the one of this run
  * @users:   those with turns
  * @current: whose turn it is; NULL: nobody's
  * @used_ns: what a user has used at least that begins now
@@ -74,7 +76,7 @@ struct turn_user {
  * @due_ns:  when this run ends
  */
 struct turns {
-	uint64_t (*clock)(void);
+	uint64_t (*clock)(void), (*cpu_clock)(void), (*read)(void);
 	struct turn_user *users, *users_tail;
 	struct turn_user *current;
 	uint64_t used_ns;
@@ -94,8 +96,10 @@ enum turns_left {
 	TURNS_MORE, /* the time was over */
 };
 
-/* @clock: CLOCK_MONOTONIC in ns, or a test's */
-void turns_init(struct turns *turns, uint64_t (*clock)(void));
+/* @clock, @cpu_clock: CLOCK_MONOTONIC and the time that the thread had a CPU, in ns; or a
+ * test's */
+void turns_init(struct turns *turns, uint64_t (*clock)(void),
+		uint64_t (*cpu_clock)(void));
 
 /* Runs turns until the time is over or there is nothing more to do. @now_ns: by the clock. */
 enum turns_left turns_run(struct turns *turns, uint64_t now_ns);

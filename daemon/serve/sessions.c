@@ -362,7 +362,7 @@ void sessions_init(struct sessions *sessions, struct loop *loop,
 		.next_id = 1,
 		.client_files = INT_MAX,
 	};
-	turns_init(&sessions->turns, clock_ns);
+	turns_init(&sessions->turns, clock_ns, clock_cpu_ns);
 	lent_files_init(&sessions->lent, loop);
 }
 

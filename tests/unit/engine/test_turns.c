@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Turns by user, by a clock that only moves when a turn says so. */
+/* Turns by user, by clocks that only move when a turn says so. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define US UINT64_C(1000)
 
-static uint64_t time_ns;
+static uint64_t time_ns, without_cpu_ns;
 static struct turns turns;
 
 static uint64_t fake_clock(void)
@@ -18,20 +18,28 @@ static uint64_t fake_clock(void)
 	return time_ns;
 }
 
+static uint64_t fake_cpu_clock(void)
+{
+	return time_ns - without_cpu_ns;
+}
+
 static void setup(void)
 {
 	time_ns = 5 * US;
-	turns_init(&turns, fake_clock);
+	without_cpu_ns = 0;
+	turns_init(&turns, fake_clock, fake_cpu_clock);
 }
 
 /*
  * @cost_ns: of each of its pieces; 0: it looks in vain. @n_pieces: that it has; after the last one
- * it stops. @spent_ns: what they took. @first_ns: when it first ran.
+ * it stops. @lost_ns: for which others have the CPU in each. @spent_ns: what they took.
+ * @first_ns: when it first ran.
  */
 struct work {
 	struct turn turn;
 	uint64_t cost_ns;
 	uint64_t n_pieces;
+	uint64_t lost_ns;
 	uint64_t spent_ns;
 	uint64_t first_ns;
 	uint64_t n_runs;
@@ -44,7 +52,8 @@ static bool work_run(struct turn *turn)
 
 	if (!work->n_runs++)
 		work->first_ns = time_ns;
-	time_ns += work->cost_ns;
+	time_ns += work->cost_ns + work->lost_ns;
+	without_cpu_ns += work->lost_ns;
 	work->spent_ns += work->cost_ns;
 	if (!--work->n_pieces)
 		turn_stop(turn);
@@ -176,6 +185,22 @@ START_TEST(a_pause_gives_no_credit)
 END_TEST
 
 /* A piece that took long is paid for before the next one, also by who went in between. */
+/* While others' processes have the CPU, nobody is served, and nobody pays. */
+START_TEST(time_without_a_cpu_is_nobodys)
+{
+	struct turn_user users[2] = {{.uid = 1}, {.uid = 2}};
+	struct work works[2];
+
+	begin(&users[0], &works[0], 20 * US, FOREVER);
+	begin(&users[1], &works[1], 20 * US, FOREVER);
+	works[0].lost_ns = 4000 * US;
+	for (int n = 0; n < 1000; n++)
+		ck_assert_int_eq(run(), TURNS_MORE);
+	ck_assert_uint_le(works[1].spent_ns, works[0].spent_ns + TURNS_NS + 20 * US);
+	ck_assert_uint_le(works[0].spent_ns, works[1].spent_ns + TURNS_NS + 20 * US);
+}
+END_TEST
+
 START_TEST(debts_are_paid)
 {
 	struct turn_user light = {.uid = 1}, heavy = {.uid = 2};
@@ -267,6 +292,7 @@ int main(void)
 	tcase_add_loop_test(tcase, users_share_time_alike, 0, 50);
 	tcase_add_loop_test(tcase, a_newcomer_is_next, 0, 20);
 	tcase_add_test(tcase, a_pause_gives_no_credit);
+	tcase_add_test(tcase, time_without_a_cpu_is_nobodys);
 	tcase_add_test(tcase, debts_are_paid);
 	tcase_add_test(tcase, debts_hold_nobody_up);
 	tcase_add_test(tcase, looks_end);
