@@ -27,6 +27,12 @@ KVD = os.environ.get("KVD_SANITIZED_KVD", os.path.join(kvdtest.ROOT, "build-asan
 TIME = kvdtest.seconds(2)
 VERBS = ("noread", "sqfull", "scribble", "sqes", "packets", "halves", "seals", "punch", "keep",
          "uffd", "locks", "fds", "deaf", "connects", "flip", "bells", "positions")
+GREEDY = os.path.join(kvdtest.BUILD, "tests", "system", "greedy")
+# As tests/system/test_neighbours.py has them; some at a time, of one user.
+GREEDY_VERBS = (("nops", "lists", "keeps"), ("texts", "opens", "waits"),
+                ("ids", "closes", "scores"), ("forks", "stats", "queues"),
+                ("decodes", "unread", "takesback"), ("draws", "flushes", "waiters"),
+                ("floods", "longtexts", "silent"))
 REPORT = re.compile(r"Sanitizer|runtime error:|Assertion")
 ASK = ("generate", "--raw", "--json", "--max-tokens", "8", "--temperature", "0.8", "--seed", "3",
        "Once upon a time there was")
@@ -165,6 +171,22 @@ def play(verb):
         equal(child.returncode, 0, f"exit status of the hostile client: {out}{err}")
 
 
+def play_greedy(verbs):
+    """Of a user that has its limits; one that finds them reached has nothing to do (status 1)."""
+    children = [service.machine.spawn("env", "KVD_SOCKET=/run/kvd/kvd.sock", "/greedy", verb,
+                                      str(TIME), user=service.user("bob")) for verb in verbs]
+    for child in children:
+        out, err = child.communicate(timeout=TIME + 120)
+        assert child.returncode in (0, 1), f"a greedy client: {child.returncode}: {out}{err}"
+
+
+@limit(600)
+def test_greedy():
+    for verbs in GREEDY_VERBS:
+        print(f"# {' '.join(verbs)}")
+        unharmed(lambda verbs=verbs: play_greedy(verbs))
+
+
 def row(verb):
     @limit(300)
     def test():
@@ -196,12 +218,13 @@ def test_another_process_of_that_id():
 
 
 def main():
-    for path in (KVD, kvdtest.HOSTILE):
+    for path in (KVD, kvdtest.HOSTILE, GREEDY):
         if not os.access(path, os.X_OK):
             print(f"1..0 # SKIP {path} is not built; ./dev test container does it")
             return
     service.main(globals(), [
         (kvdtest.HOSTILE, "/hostile"),
+        (GREEDY, "/greedy"),
         (os.path.dirname(KVD), "/sanitized"),
         (os.path.dirname(samepid.__file__), "/system"),
         *((path, f"/sanitizers/{os.path.basename(path)}") for path in libraries())])

@@ -90,6 +90,9 @@ static int receive_ring(int socket_fd, struct kvd_msg_ring_opened *opened, int *
 	if (n < 0)
 		return -errno;
 	cmsg = CMSG_FIRSTHDR(&msg);
+	if ((size_t)n >= sizeof(opened->hdr) && opened->hdr.type == KVD_MSG_ERROR &&
+	    opened->hdr.status)
+		return opened->hdr.status;
 	if ((size_t)n < sizeof(*opened) || opened->hdr.type != KVD_MSG_RING_OPENED ||
 	    !cmsg || cmsg->cmsg_len != CMSG_LEN(KVD_RING_N_FDS * sizeof(int)))
 		return -EPROTO;
@@ -118,6 +121,7 @@ int raw_ring_open(struct raw_client *client, struct raw_ring *ring, uint32_t sq_
 	if (r < 0)
 		return r;
 	ring->geometry = opened.geometry;
+	ring->id = opened.ring_id;
 	map = mmap(NULL, ring->geometry.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
 		   ring->fds[KVD_RING_FD_C2D], 0);
 	if (map == MAP_FAILED)
@@ -155,6 +159,42 @@ void raw_ring_bell(struct raw_ring *ring)
 	/* A full counter or a daemon that is gone is part of the game. */
 	if (write(ring->fds[KVD_RING_FD_SUBMIT], &one, sizeof(one)) < 0)
 		return;
+}
+
+uint64_t raw_space(const struct raw_ring *ring)
+{
+	const struct kvd_daemon_page *page = (const void *)ring->d2c;
+
+	return ring->geometry.sq_entries -
+	       (ring->sq_tail - __atomic_load_n(&page->sq_pos, __ATOMIC_ACQUIRE));
+}
+
+static uint32_t daemon_flags(const struct raw_ring *ring)
+{
+	const struct kvd_daemon_page *page = (const void *)ring->d2c;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return __atomic_load_n(&page->flags, __ATOMIC_RELAXED);
+}
+
+void raw_ring_kick(struct raw_ring *ring)
+{
+	if (daemon_flags(ring) & KVD_DAEMON_NEED_WAKEUP)
+		raw_ring_bell(ring);
+}
+
+bool raw_pop(struct raw_ring *ring, struct kvd_cqe *ret)
+{
+	const struct kvd_cqe *cqe = (const void *)(ring->d2c + ring->geometry.cq_off);
+
+	cqe += ring->cq_head & (ring->geometry.cq_entries - 1);
+	if (__atomic_load_n(&cqe->seq, __ATOMIC_ACQUIRE) != ring->cq_head + 1)
+		return false;
+	*ret = *cqe;
+	__atomic_store_n((uint64_t *)ring->c2d, ++ring->cq_head, __ATOMIC_RELEASE);
+	if (daemon_flags(ring) & KVD_DAEMON_CQ_FULL)
+		raw_ring_bell(ring);
+	return true;
 }
 
 void raw_prep_generate(struct raw_ring *ring, struct kvd_sqe *sqe, uint64_t in_off,
