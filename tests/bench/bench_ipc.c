@@ -413,7 +413,7 @@ static bool start_kvd(char *path, size_t size, pid_t *ret_pid)
 		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
 		/* the idle clients are of one user */
 		execlp("python3", "python3", AS_INSTALLED, program, "-o", option, "-o",
-		       "daemon.max_clients_per_uid=1024", "-o",
+		       "daemon.max_clients_per_uid=1024", "-o", "quota.max_rings=0", "-o",
 		       "model.path=", (char *)NULL);
 		_exit(127);
 	}

@@ -17,8 +17,9 @@ from fdstore import Kept
 from kvdtest import PIPE, Daemon, Skip, equal, prose, until
 
 AS_INSTALLED = os.path.join(kvdtest.ROOT, "tests", "bench", "as_installed.py")
-# 100 of the clients below are one user's.
-SMALL = {"cache.kv_cache_memory": "64M", "daemon.max_clients_per_uid": 128}
+# 100 of the clients below, with a ring each, are one user's.
+SMALL = {"cache.kv_cache_memory": "64M", "daemon.max_clients_per_uid": 128,
+         "quota.max_rings": 128}
 
 
 def confined(kind):
