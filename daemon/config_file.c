@@ -16,12 +16,13 @@
 #include <unistd.h>
 
 #include "daemon/config_keys.h"
+#include "ipc/base.h"
 
 /* First one wins for files of one name. */
 static const char *const folders[] = {"/etc/kvd", "/run/kvd", "/usr/local/lib/kvd",
 				      "/usr/lib/kvd"};
 
-#define N_FOLDERS (sizeof(folders) / sizeof(folders[0]))
+#define N_FOLDERS KVD_ARRAY_LEN(folders)
 
 /* Parsing one file. inih pulls lines and pushes keys; `line` ties the two together. */
 struct parse {

@@ -3,6 +3,7 @@
 
 #include <kvd/abi.h>
 
+#include "ipc/base.h"
 #include "kernels/format.h"
 
 #define KIB(n)     ((uint64_t)(n) << 10)
@@ -476,4 +477,4 @@ const struct config_key config_keys[] = {
 	},
 };
 
-const size_t config_n_keys = sizeof(config_keys) / sizeof(config_keys[0]);
+const size_t config_n_keys = KVD_ARRAY_LEN(config_keys);

@@ -2,6 +2,7 @@
 /* Text to values and back, by the type of a key. Pure. */
 #include "daemon/config_keys.h"
 #include "daemon/escape.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -164,7 +165,7 @@ static int bool_parse(const char *text, void *field, char *problem, size_t size)
 	static const char *const words[] = {"no",  "false", "off", "0",
 					    "yes", "true",  "on",  "1"};
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(words); i++)
 		if (strcasecmp(text, words[i]) == 0) {
 			*(bool *)field = i >= 4;
 			return 0;

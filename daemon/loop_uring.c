@@ -14,6 +14,7 @@
  */
 #include "daemon/log.h"
 #include "daemon/loop_backend.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +52,7 @@ static const uint8_t allowed_ops[] = {
 	IORING_OP_ASYNC_CANCEL,
 };
 
-#define N_ALLOWED (sizeof(allowed_ops) / sizeof(allowed_ops[0]))
+#define N_ALLOWED KVD_ARRAY_LEN(allowed_ops)
 
 struct io_uring *loop_uring_ring(struct loop *loop)
 {
@@ -75,7 +76,7 @@ static int ring_setup(struct io_uring *ring)
 	};
 	int r = -EINVAL;
 
-	for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]) && r == -EINVAL; i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(wishes) && r == -EINVAL; i++) {
 		struct io_uring_params params = {
 			.flags =
 				IORING_SETUP_R_DISABLED | IORING_SETUP_CQSIZE | wishes[i],

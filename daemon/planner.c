@@ -16,6 +16,7 @@
 #include "daemon/log.h"
 #include "daemon/model/gguf.h"
 #include "daemon/model/shape.h"
+#include "ipc/base.h"
 #include "ipc/proto.h"
 #include "kernels/format.h"
 
@@ -33,7 +34,7 @@ static const struct {
 	{"int4", KV_FORMAT_INT4, KV_FORMAT_INT4},
 };
 
-#define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
+#define N_FORMATS KVD_ARRAY_LEN(formats)
 
 /**
  * struct question - what was asked

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "ipc/base.h"
 
 struct act {
 	const char *what;
@@ -59,7 +60,7 @@ static bool can_open_network(void)
 {
 	static const int families[] = {AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
-	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(families); i++)
 		if (socket(families[i], SOCK_DGRAM, 0) >= 0)
 			return true;
 	return false;
@@ -180,7 +181,7 @@ static const struct act acts[] = {
 	{"dump core", "LimitCORE=", can_dump_core, false},
 };
 
-#define N_ACTS (sizeof(acts) / sizeof(acts[0]))
+#define N_ACTS KVD_ARRAY_LEN(acts)
 
 _Static_assert(N_ACTS <= SANDBOX_MAX_ROWS, "struct sandbox_row array is too small");
 

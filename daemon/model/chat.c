@@ -177,7 +177,7 @@ static bool is_role(const struct chat_message *msg)
 {
 	static const char *const roles[] = {"system", "user", "assistant"};
 
-	for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(roles); i++)
 		if (strlen(roles[i]) == msg->role_len &&
 		    !memcmp(roles[i], msg->role, msg->role_len))
 			return true;

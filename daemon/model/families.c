@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See families.h. */
 #include "daemon/model/families.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@ static const struct model_family families[] = {
 	{.name = "llama", .rope = KV_ROPE_NORMAL},
 };
 
-#define N_FAMILIES (sizeof(families) / sizeof(families[0]))
+#define N_FAMILIES KVD_ARRAY_LEN(families)
 
 /* "llama, qwen2"; cut off where @size ends. */
 static void list_names(char *buf, size_t size)

@@ -2,6 +2,7 @@
 /* Quantized values are products and sums of small integers and the halves that a block begins or
  * ends with, so only these are looked at. */
 #include "daemon/model/finite.h"
+#include "ipc/base.h"
 
 #include <endian.h>
 #include <string.h>
@@ -77,7 +78,7 @@ bool tensor_is_finite(const struct gguf_tensor *tensor)
 	case GGUF_TENSOR_BF16:
 		return halves_are_finite(tensor->data, n, BFLOAT_EXPONENT);
 	}
-	for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(blocks); i++)
 		if (blocks[i].type == tensor->type)
 			return blocks_are_finite(tensor->data, n, bytes, blocks[i].off,
 						 blocks[i].n);

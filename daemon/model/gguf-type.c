@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "daemon/model/gguf.h"
+#include "ipc/base.h"
 
 static const struct {
 	uint32_t type, elems, bytes; /* elems 0: known by name only */
@@ -44,7 +45,7 @@ static const struct {
 	{40, 0, 0, "NVFP4"},
 };
 
-#define N_TENSOR_TYPES (sizeof(tensor_types) / sizeof(tensor_types[0]))
+#define N_TENSOR_TYPES KVD_ARRAY_LEN(tensor_types)
 
 const char *gguf_tensor_type_name(uint32_t type)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See keys.h. */
 #include "daemon/model/keys.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -66,7 +67,7 @@ static const struct known_key {
 
 static const struct known_key *find_key(struct gguf_str name)
 {
-	for (size_t i = 0; i < sizeof(known_keys) / sizeof(known_keys[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(known_keys); i++)
 		if (gguf_str_eq(name, known_keys[i].name))
 			return &known_keys[i];
 	return NULL;

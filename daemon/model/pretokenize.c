@@ -2,6 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 
 #include "daemon/model/pretokenize.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <pcre2.h>
@@ -48,7 +49,7 @@ static const struct family {
 	{.name = "command-r", .patterns = {DIGIT_PATTERN, GPT2_PATTERN}},
 };
 
-#define N_FAMILIES (sizeof(families) / sizeof(families[0]))
+#define N_FAMILIES KVD_ARRAY_LEN(families)
 
 struct pretokenizer {
 	const struct family *family;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/clock.h"
 
 static size_t heads_dim(const struct model_params *p)
@@ -63,7 +64,7 @@ static size_t runner_layout(struct runner *r, char *base)
 		{&r->logits, (size_t)RUNNER_LOGIT_ROWS * p->n_vocab},
 	};
 
-	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(arrays); i++) {
 		if (base)
 			*arrays[i].where = base + at;
 		at += (arrays[i].elements * r->act_bytes + 63) & ~(size_t)63;

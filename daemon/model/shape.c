@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "daemon/model/keys.h"
+#include "ipc/base.h"
 
 #define MAX_CONTEXT (1u << 24)
 #define MAX_HEADS   4096
@@ -142,7 +143,7 @@ static int read_shape(const struct key_reader *in, struct model_params *p)
 	int r;
 
 	*p = (struct model_params){0};
-	r = read_rows(in, rows, sizeof(rows) / sizeof(rows[0]));
+	r = read_rows(in, rows, KVD_ARRAY_LEN(rows));
 	if (!r)
 		r = read_head_dim(in, p);
 	if (!r && !gguf_find(in->gguf, arch_key(in, "context_length", name)))
@@ -259,7 +260,7 @@ int model_params_read(const struct gguf *gguf, const struct model_family *family
 	r = read_shape(&in, &p);
 	if (r)
 		return r;
-	r = read_rows(&in, rows, sizeof(rows) / sizeof(rows[0]));
+	r = read_rows(&in, rows, KVD_ARRAY_LEN(rows));
 	if (!r)
 		r = read_float(&in, "attention.layer_norm_rms_epsilon", 1e-5f, &p.eps);
 	if (!r)

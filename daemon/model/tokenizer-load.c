@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/model/tokenizer-internal.h"
+#include "ipc/base.h"
 #include "ipc/utf8.h"
 
 /* Ids are int32_t and a symbol must stay below BPE_NONE with all merges added. */
@@ -316,8 +317,8 @@ static bool marks_a_turn(const struct tokenizer *tok, uint32_t id)
 	struct gguf_str text = strings_at(&tok->strings, id);
 
 	return tok->eog[id] || (int32_t)id == tok->bos ||
-	       is_one_of(text, eog_texts, sizeof(eog_texts) / sizeof(eog_texts[0])) ||
-	       is_one_of(text, turn_texts, sizeof(turn_texts) / sizeof(turn_texts[0]));
+	       is_one_of(text, eog_texts, KVD_ARRAY_LEN(eog_texts)) ||
+	       is_one_of(text, turn_texts, KVD_ARRAY_LEN(turn_texts));
 }
 
 /*
@@ -354,7 +355,7 @@ static int load_roles(struct loader *ld)
 		tok->eog[tok->eos] = 1;
 	if (eot != TOKEN_NONE)
 		tok->eog[eot] = 1;
-	for (size_t i = 0; i < sizeof(eog_texts) / sizeof(eog_texts[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(eog_texts); i++) {
 		int32_t id = whole_find(&tok->specials, &tok->strings, eog_texts[i]);
 
 		if (id != TOKEN_NONE)

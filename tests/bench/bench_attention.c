@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ipc/base.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
@@ -332,7 +333,7 @@ static void report_formats(struct bench *b, struct series s[N_FORMATS][N_CONTEXT
 			{"fp8-vs-fp16", "fp16", "1.0", "null", 3, 0},
 		};
 
-		for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		for (size_t i = 0; i < KVD_ARRAY_LEN(pairs); i++) {
 			snprintf(name, sizeof(name), "%s-%u", pairs[i].name, contexts[c]);
 			report(b, name, median(&s[pairs[i].f][c]), pairs[i].peer,
 			       median(&s[pairs[i].than][c]), pairs[i].floor,

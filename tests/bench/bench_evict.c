@@ -16,6 +16,7 @@
  */
 #include "daemon/cache/prefix.h"
 #include "daemon/cache/seq.h"
+#include "ipc/base.h"
 #include "tests/unit/cache/flush.h"
 
 #include <stdio.h>
@@ -321,7 +322,7 @@ int main(int argc, char **argv)
 {
 	static const struct evict_policy *const policies[] = {
 		&evict_lru, &evict_slru, &evict_s3fifo, &evict_adaptive};
-	const size_t n = sizeof(policies) / sizeof(policies[0]);
+	const size_t n = KVD_ARRAY_LEN(policies);
 	bool json = argc > 1 && !strcmp(argv[1], "--json");
 
 	if (!json) {

@@ -15,6 +15,8 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 
+#include "ipc/base.h"
+
 enum {
 	LAYERS = 30,
 	D = 576,
@@ -304,7 +306,7 @@ static void bench_linear(struct model *m, const char *bundle, int rounds)
 		const float *x = shapes[s].k == D ? m->h : m->act;
 		float *y = shapes[s].n == D ? m->att : shapes[s].n == QKV ? m->q : m->gu;
 
-		for (size_t k = 0; k < sizeof(ms) / sizeof(ms[0]); k++) {
+		for (size_t k = 0; k < KVD_ARRAY_LEN(ms); k++) {
 			double size = (double)shapes[s].n * shapes[s].k;
 
 			BEST(ns, LAYERS,
@@ -364,7 +366,7 @@ static void bench_attention(struct model *m, const char *bundle, int rounds)
 	struct kv_batch_entry e;
 	double ns;
 
-	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+	for (size_t k = 0; k < KVD_ARRAY_LEN(cases); k++) {
 		double kv_bytes =
 			(double)(cases[k].pos0 + cases[k].rows) * KV_HEADS * HD * 4;
 		double pairs =

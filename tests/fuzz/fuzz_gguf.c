@@ -7,6 +7,7 @@
 #include "daemon/model/finite.h"
 #include "daemon/model/gguf.h"
 #include "daemon/model/shape.h"
+#include "ipc/base.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -23,7 +24,7 @@ static void read_all(const struct gguf *gguf, struct load_error *err)
 	float f32;
 	bool b;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(keys); i++) {
 		(void)gguf_get_u32(gguf, keys[i], &u32, err);
 		(void)gguf_get_f32(gguf, keys[i], &f32, err);
 		(void)gguf_get_bool(gguf, keys[i], &b, err);

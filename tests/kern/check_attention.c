@@ -6,6 +6,8 @@
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 
+#include "ipc/base.h"
+
 struct span_mem {
 	struct kv_span sp;
 	float *q;
@@ -172,7 +174,7 @@ void check_attention(const struct ck *ck)
 	if (ck->ops.scores[KV_FORMAT_FP16] == ck->below.scores[KV_FORMAT_FP16] &&
 	    ck->ops.merge == ck->below.merge)
 		return;
-	for (size_t i = 0; i < sizeof(hds) / sizeof(hds[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(hds); i++) {
 		if (ck->quick && hds[i] > 64)
 			break;
 		for (uint32_t n_q = 1; n_q <= KV_SPAN_QUERIES; n_q += ck->quick ? 4 : 1)

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ipc/base.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
@@ -273,7 +274,7 @@ static void check_steps(const struct ck *ck, const struct shape *s)
 	got = ck_alloc((size_t)n * orow * 4);
 	ck_fill(qkv, (size_t)n * row, CK_NORMAL);
 	for (uint32_t threads = 1; threads <= 3; threads++) {
-		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		for (size_t i = 0; i < KVD_ARRAY_LEN(steps); i++) {
 			bool first = threads == 1 && i == 0;
 			struct world w;
 
@@ -630,7 +631,7 @@ static void check_refusal(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog prog = {sizeof(refuse) / sizeof(refuse[0]), refuse};
+	struct sock_fprog prog = {KVD_ARRAY_LEN(refuse), refuse};
 	uint32_t want = kv_cpu_features() & ~(uint32_t)KV_CPU_AMX;
 	int status = -1;
 	pid_t pid = fork();
@@ -701,7 +702,7 @@ void check_backend(const struct ck *ck)
 		}
 		return;
 	}
-	for (size_t i = 0; i < sizeof(coded) / sizeof(coded[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(coded); i++) {
 		/* The small shapes with all pairs, the others with one format for both. */
 		for (int pair = 1; pair < KV_FORMAT_N * KV_FORMAT_N; pair++) {
 			struct shape s = coded[i];
@@ -712,6 +713,6 @@ void check_backend(const struct ck *ck)
 				check_steps(ck, &s);
 		}
 	}
-	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(shapes); i++)
 		check_steps(ck, &shapes[i]);
 }

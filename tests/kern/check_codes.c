@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 #include "tests/kern/dequant.h"
@@ -325,7 +326,7 @@ void check_codes(const struct ck *ck)
 
 	if (same_ops(ck))
 		return;
-	for (size_t i = 0; i < sizeof(hds) / sizeof(hds[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(hds); i++) {
 		for (int p = 0; p < CK_N_PATTERNS; p++)
 			check_query(ck, hds[i], p);
 		if (ck->quick && hds[i] > 64)

@@ -9,6 +9,8 @@
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 
+#include "ipc/base.h"
+
 static const uint32_t head_dims[] = {8, 16, 24, 64, 80, 96, 104, 112, 128, 192, 256};
 
 struct spans {
@@ -265,7 +267,7 @@ void check_formats(const struct ck *ck)
 	static const enum kv_format formats[] = {KV_FORMAT_INT8, KV_FORMAT_INT4,
 						 KV_FORMAT_FP8_E4M3};
 
-	for (size_t i = 0; i < sizeof(head_dims) / sizeof(head_dims[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(head_dims); i++) {
 		uint32_t hd = head_dims[i];
 
 		if (ck->quick && hd > 64)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/cpu/weight.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
@@ -40,7 +41,7 @@ static void check_act(const struct ck *ck)
 {
 	static const uint32_t ks[] = {32, 64, 96, 576, 1536};
 
-	for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(ks); i++) {
 		for (int p = 0; p < CK_N_PATTERNS + 2; p++) {
 			uint32_t k = ks[i];
 			struct kv_act got = act_new(1, k), want = act_new(1, k);
@@ -72,7 +73,7 @@ static void check_act_many(const struct ck *ck)
 {
 	static const uint32_t ks[] = {32, 96, 576};
 
-	for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(ks); i++) {
 		for (int p = 0; p < CK_N_PATTERNS + 2; p++) {
 			uint32_t k = ks[i], m = 1 + ck_below(40), n_groups = k / 32;
 			struct kv_act got = act_many_new(m, k), want = act_new(m, k);
@@ -295,7 +296,7 @@ static void check_gemm(const struct ck *ck, const struct gemm_case *c)
 void check_linear(const struct ck *ck)
 {
 	static const uint32_t ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 17, 25, 43};
-	uint32_t n_ms = ck->quick ? 4 : sizeof(ms) / sizeof(ms[0]);
+	uint32_t n_ms = ck->quick ? 4 : KVD_ARRAY_LEN(ms);
 
 	if (ck->ops.act != ck->below.act)
 		check_act(ck);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 #include "tests/kern/dequant.h"
@@ -171,7 +172,7 @@ static void check_write(const struct ck *ck, enum kv_format f, uint32_t hd, uint
 /* Bytes that an independent implementation writes. */
 static void check_planes(const struct ck *ck)
 {
-	for (size_t i = 0; i < sizeof(plane_vectors) / sizeof(plane_vectors[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(plane_vectors); i++) {
 		const struct plane_vector *v = &plane_vectors[i];
 		struct kv_layout l;
 		struct planes p;

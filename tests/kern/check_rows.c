@@ -3,13 +3,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/c/exp_c.h"
 #include "kernels/c/fma_c.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 
 static const uint32_t dims[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100, 576, 1000, 1536};
-enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
+enum { N_DIMS = KVD_ARRAY_LEN(dims) };
 
 static void check_exp(void)
 {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/half.h"
 #include "tests/kern/checkkern.h"
 #include "tests/kern/vectors.h"
@@ -80,7 +81,7 @@ void check_wtype(const struct ck *ck)
 	CK(kv_wtype_name(KV_WTYPE_N) == NULL && kv_wtype_group(KV_WTYPE_N) == 0);
 	CK(kv_wtype_row_bytes(KV_WTYPE_N, 32) == -EINVAL);
 
-	for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(vectors); i++) {
 		uint8_t *src = ck_alloc(vectors[i].n_bytes);
 		float *dst = ck_alloc(VECTOR_N * sizeof(float)), want[VECTOR_N];
 
@@ -112,7 +113,7 @@ void check_format(const struct ck *ck)
 	CK(kv_layout_init(&l, 0, 0, 1, 1, 264, 16) == -EINVAL);
 
 	/* Every element of a block has a byte range of its own. */
-	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(dims); i++) {
 		for (uint32_t bt = 16; bt <= 32; bt *= 2) {
 			static uint8_t used[1 << 17];
 			bool twice = false;

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "ipc/base.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
 
@@ -223,7 +224,7 @@ static bool wanted(const char *name, char **names, int n)
 
 static void run_bundle(struct ck *ck, char **names, int n_names)
 {
-	for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(checks); i++) {
 		int before = ck_failures;
 
 		if (!wanted(checks[i].name, names, n_names))
@@ -263,7 +264,7 @@ int main(int argc, char **argv)
 	}
 	kv_cpu_ops_init(&ck.ref, KV_CPU_C);
 	kv_cpu_ops_init(&ck.ops, KV_CPU_C);
-	for (size_t i = 0; i < sizeof(bundles) / sizeof(bundles[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(bundles); i++) {
 		uint32_t set = (uint32_t)kv_cpu_mask_parse(bundles[i]);
 
 		if ((kv_cpu_features() & set) != set)

@@ -10,6 +10,8 @@
 #include "tests/sim/world.h"
 #include "tests/unit/suite.h"
 
+#include "ipc/base.h"
+
 #define VICTIM   2000
 #define MAX_FOES 5
 #define N_WARM   200
@@ -108,7 +110,7 @@ static void check_foes(const char *what, struct foes foes)
 	const struct foes none = {0},
 			  one = {1, foes.n_seqs, foes.n_prompt, foes.n_answer};
 
-	for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(devices); i++) {
 		struct outcome out = compete(&devices[i], &foes, true);
 		double foe = compete(&devices[i], &one, false).rates[1];
 		double victim = compete(&devices[i], &none, true).rates[0];

@@ -19,6 +19,8 @@
 
 #include <kvd/proto_admin.h>
 
+#include "ipc/base.h"
+
 double deadline;
 struct crowd crowd;
 
@@ -405,7 +407,7 @@ static const struct verb {
 	{"unread", play_unread},   {"silent", play_silent}, {"waiters", play_waiters},
 };
 
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+#define N_VERBS KVD_ARRAY_LEN(verbs)
 
 int main(int argc, char **argv)
 {

@@ -16,6 +16,8 @@
 
 #include "tests/system/hostile.h"
 
+#include "ipc/base.h"
+
 uint32_t seed;
 double deadline;
 bool broken;
@@ -401,7 +403,7 @@ static const struct verb {
 	{"linger", play_linger},     {"inflight", play_inflight},
 };
 
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+#define N_VERBS KVD_ARRAY_LEN(verbs)
 
 int main(int argc, char **argv)
 {

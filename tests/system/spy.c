@@ -25,6 +25,8 @@
 
 #include "tests/system/raw.h"
 
+#include "ipc/base.h"
+
 #define VICTIM 61002
 #define SPY    61001
 
@@ -276,7 +278,7 @@ int main(int argc, char **argv)
 	peer_open(&spy, SPY, "spy");
 	peer_open(&victim, VICTIM, "victim");
 	peer_open(&friend, SPY, "friend");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	for (size_t i = 0; i < KVD_ARRAY_LEN(kinds); i++)
 		watch(&kinds[i], &spy, kinds[i].same_user ? &friend : &victim,
 		      strtoul(argv[1], NULL, 10), &seed);
 	control(&root, KVD_PREFIX_UNPIN, 0, id);

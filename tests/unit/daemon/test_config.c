@@ -10,6 +10,7 @@
 #include <check.h>
 
 #include "daemon/config_file.h"
+#include "ipc/base.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/format.h"
 #include "tests/unit/daemon/config_text.h"
@@ -401,7 +402,7 @@ START_TEST(kv_cache_dtype)
 	char option[128], line[128], *text;
 	int r;
 
-	for (size_t i = 0; i < sizeof(kv_dtypes) / sizeof(kv_dtypes[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(kv_dtypes); i++) {
 		snprintf(option, sizeof(option), "cache.kv_cache_dtype=%s",
 			 kv_dtypes[i].text);
 		*dtype = (struct config_kv_dtype){-2, -2};

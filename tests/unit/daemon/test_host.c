@@ -5,6 +5,7 @@
 #include "daemon/lockdown.h"
 #include "daemon/loop.h"
 #include "daemon/sandbox.h"
+#include "ipc/base.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -177,8 +178,7 @@ static void filter_call(unsigned int number, unsigned int answer)
 		BPF_STMT(BPF_RET | BPF_K, answer),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]),
-				     .filter = code};
+	struct sock_fprog program = {.len = KVD_ARRAY_LEN(code), .filter = code};
 
 	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
 	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);

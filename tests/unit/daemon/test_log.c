@@ -21,6 +21,7 @@
 #include "daemon/log_format.h"
 #include "daemon/log_rate.h"
 #include "daemon/msgid.h"
+#include "ipc/base.h"
 #include "tests/unit/suite.h"
 
 static char captured[32768];
@@ -172,7 +173,7 @@ START_TEST(message_ids)
 		const char *id, *name;
 	} ids[] = {KVD_MESSAGE_IDS(ROW)};
 #undef ROW
-	size_t n = sizeof(ids) / sizeof(ids[0]);
+	size_t n = KVD_ARRAY_LEN(ids);
 
 	for (size_t i = 0; i < n; i++) {
 		ck_assert_uint_eq(strlen(ids[i].id), 32);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/serve/emit.h"
+#include "ipc/base.h"
 #include "ipc/sqe.h"
 #include "tests/unit/suite.h"
 
@@ -83,7 +84,7 @@ START_TEST(maximal_subparts_are_replaced)
 		{"\xf8\x88\x80\x80\x80", "?????"},
 	};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(cases); i++) {
 		const char *bytes = cases[i].bytes, *want = cases[i].want;
 		size_t len = strlen(bytes);
 

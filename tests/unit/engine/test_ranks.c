@@ -11,6 +11,7 @@
 
 #include "daemon/config.h"
 #include "daemon/engine/ranks.h"
+#include "ipc/base.h"
 #include "tests/unit/model/tiny-model.h"
 #include "tests/unit/suite.h"
 
@@ -133,7 +134,7 @@ static void teardown(void)
 static const uint32_t types[] = {GGUF_TENSOR_F32,  GGUF_TENSOR_BF16, GGUF_TENSOR_Q4_0,
 				 GGUF_TENSOR_Q4_1, GGUF_TENSOR_Q5_1, GGUF_TENSOR_Q8_0};
 
-#define N_TYPES (sizeof(types) / sizeof(types[0]))
+#define N_TYPES KVD_ARRAY_LEN(types)
 
 START_TEST(two_ranks_compute_what_one_does)
 {
@@ -154,7 +155,7 @@ START_TEST(two_ranks_compute_what_one_does)
 	ck_assert_double_le(sum / (N_TOKENS - 1), 0.005);
 
 	/* chunks, and neighbours in the batch, change no bit */
-	for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++) {
+	for (size_t c = 0; c < KVD_ARRAY_LEN(chunks); c++) {
 		score(0, chunks[c], got);
 		ck_assert_mem_eq(got + 1, want[0] + 1, sizeof(got) - sizeof(got[0]));
 	}

@@ -12,6 +12,8 @@
 #include "kernels/cpu/sample.h"
 #include "tests/unit/suite.h"
 
+#include "ipc/base.h"
+
 #define N 5000
 
 static uint32_t heap[2 * N];
@@ -192,7 +194,7 @@ START_TEST(draws_are_where_the_sum_says)
 	static uint32_t ids[N];
 	static double weights[N];
 
-	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+	for (size_t c = 0; c < KVD_ARRAY_LEN(cases); c++) {
 		uint32_t n;
 		double sum = 0.0;
 

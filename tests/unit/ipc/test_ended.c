@@ -10,6 +10,8 @@
 
 #include "tests/unit/ipc/restart.h"
 
+#include "ipc/base.h"
+
 /* A ring of 16 completions after so many NOPs. */
 static struct kvc_ring *used_ring(int n_nops)
 {
@@ -65,7 +67,7 @@ START_TEST(the_end_is_no_fault)
 	struct kvc_ring *ring;
 	int rc;
 
-	for (size_t i = 0; i < sizeof(n_nops) / sizeof(n_nops[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(n_nops); i++) {
 		struct got got[2] = {0};
 
 		start((struct fake_daemon){.restart = FAKE_DIES}, 5 * SECOND_NS);

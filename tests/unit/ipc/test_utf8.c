@@ -8,6 +8,8 @@
 #include "ipc/utf8.h"
 #include "tests/unit/suite.h"
 
+#include "ipc/base.h"
+
 /* Table 3-7: ranges of the first to the fourth byte. */
 static const struct row {
 	int n;
@@ -35,7 +37,7 @@ static bool fits(const struct row *row, const uint8_t *s, int n)
 
 static int by_table(const uint8_t *s, int len)
 {
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(rows); i++) {
 		const struct row *row = &rows[i];
 
 		if (fits(row, s, row->n < len ? row->n : len))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/model/finite.h"
+#include "ipc/base.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/wtype.h"
 #include "tests/unit/model/harness.h"
@@ -19,7 +20,7 @@ static const uint32_t types[] = {
 	GGUF_TENSOR_Q4_K, GGUF_TENSOR_Q5_K, GGUF_TENSOR_Q6_K,
 };
 
-#define N_TYPES (sizeof(types) / sizeof(types[0]))
+#define N_TYPES KVD_ARRAY_LEN(types)
 
 static void random_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
 {
@@ -278,7 +279,7 @@ START_TEST(no_key_is_left_out)
 	struct image key = {0}, im;
 	struct harness h;
 
-	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(floats); i++) {
 		image_kv_f32(&key, floats[i].key, floats[i].wrong);
 		refuse_key(&key, floats[i].key);
 		key.len = 0;
@@ -289,7 +290,7 @@ START_TEST(no_key_is_left_out)
 		image_free(&im);
 		key.len = 0;
 	}
-	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(unknown); i++) {
 		image_kv_f32(&key, unknown[i], 1);
 		refuse_key(&key, unknown[i]);
 		key.len = 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc/base.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/cpu_features.h"
 #include "tests/unit/model/harness.h"
@@ -20,7 +21,7 @@ static const uint32_t masks[] = {
 	KV_CPU_ALL,
 };
 
-#define N_MASKS (sizeof(masks) / sizeof(masks[0]))
+#define N_MASKS KVD_ARRAY_LEN(masks)
 
 static const uint32_t types[] = {
 	GGUF_TENSOR_F32,  GGUF_TENSOR_F16,  GGUF_TENSOR_BF16, GGUF_TENSOR_Q4_0,
@@ -28,7 +29,7 @@ static const uint32_t types[] = {
 	GGUF_TENSOR_Q4_K, GGUF_TENSOR_Q5_K, GGUF_TENSOR_Q6_K,
 };
 
-#define N_TYPES (sizeof(types) / sizeof(types[0]))
+#define N_TYPES KVD_ARRAY_LEN(types)
 
 static bool have(uint32_t mask)
 {
@@ -107,7 +108,7 @@ START_TEST(bits_do_not_depend_on_the_batch)
 		harness_score_all(&h, 0, tokens, 300, 300, want);
 		harness_deinit(&h);
 		open_tiny(&h, &im, masks[m], 2, 4);
-		for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++) {
+		for (size_t c = 0; c < KVD_ARRAY_LEN(chunks); c++) {
 			harness_score_all(&h, c % 4, tokens, 300, chunks[c], got);
 			ck_assert_mem_eq(got, want, sizeof(want));
 		}

@@ -9,6 +9,7 @@
 
 #include "daemon/model/chat.h"
 #include "daemon/model/tokenizer.h"
+#include "ipc/base.h"
 #include "tests/unit/model/gguf-image.h"
 #include "tests/unit/suite.h"
 
@@ -24,8 +25,8 @@ static const int32_t types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 4, 3, 1};
 static const char *const merges[] = {"b c",        "a b",   "a bc", "c d",
 				     "\304\240 a", "abc d", "abc d"};
 
-#define N_TOKENS (sizeof(tokens) / sizeof(tokens[0]))
-#define N_MERGES (sizeof(merges) / sizeof(merges[0]))
+#define N_TOKENS KVD_ARRAY_LEN(tokens)
+#define N_MERGES KVD_ARRAY_LEN(merges)
 
 static struct image vocab_image(const char *model, const char *pre, uint64_t n_types)
 {
@@ -223,7 +224,7 @@ START_TEST(chat_roles)
 	ck_assert_int_eq(chat_encode(chat, messages, 4, &list, &at), 0);
 	ck_assert_uint_eq(at, 99);
 	list.n = 0;
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(bad); i++) {
 		messages[i % 4].role = bad[i];
 		messages[i % 4].role_len = strlen(bad[i]) + (i == 8);
 		ck_assert_int_eq(chat_encode(chat, messages, 4, &list, &at),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "daemon/model/gguf.h"
+#include "ipc/base.h"
 #include "kernels/wtype.h"
 #include "tests/unit/model/harness.h"
 
@@ -113,7 +114,7 @@ static uint32_t list_tensors(struct tensor *t, uint32_t type, int tied)
 	if (!tied)
 		t[n++] = (struct tensor){"output.weight", TINY_EMBD, TINY_VOCAB, type};
 	for (int i = 0; i < TINY_LAYERS; i++) {
-		for (size_t j = 0; j < sizeof(layer) / sizeof(layer[0]); j++, n++) {
+		for (size_t j = 0; j < KVD_ARRAY_LEN(layer); j++, n++) {
 			t[n] = (struct tensor){"", layer[j].k, layer[j].n,
 					       j < 2 ? GGUF_TENSOR_F32 : type};
 			snprintf(t[n].name, sizeof(t[n].name), "blk.%d.%s.weight", i,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/cache/prefix_node.h"
+#include "ipc/base.h"
 #include "tests/unit/cache/flush.h"
 #include "tests/unit/suite.h"
 
@@ -402,7 +403,7 @@ START_TEST(distributions_are_spread_over_steps)
 	d.dist = (struct plan_dist){.top = 5, .words = 10};
 	d.dist_first = 5;
 	id = add(&f, &d);
-	for (size_t i = 0; i < sizeof(want_rows) / sizeof(want_rows[0]); i++) {
+	for (size_t i = 0; i < KVD_ARRAY_LEN(want_rows); i++) {
 		/* a hundred words a step: ten positions */
 		ck_assert_uint_eq(plan(&f, 0), want_rows[i]);
 		ck_assert_uint_eq(rows_of(&f, id), want_rows[i]);
