@@ -20,8 +20,9 @@ uint64_t host_limits_raise_files(void)
 {
 	struct rlimit limit;
 
+	/* where a filter refuses to tell, accept() says when it is reached */
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return 0;
+		return UINT64_MAX;
 	if (limit.rlim_cur < limit.rlim_max) {
 		rlim_t former = limit.rlim_cur;
 

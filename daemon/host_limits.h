@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Raises the soft limit of open files to the hard one. Return: the limit that holds. */
+/* Raises the soft limit of open files to the hard one. Return: the limit that holds;
+ * UINT64_MAX: none, or it is not known. */
 uint64_t host_limits_raise_files(void);
 
 /* The least memory limit of the own group and those above it; UINT64_MAX: none. @root: "" but in
