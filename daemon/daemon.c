@@ -322,12 +322,12 @@ static int daemon_listen(struct daemon *daemon)
 	r = listener_open(&daemon->listener, daemon->config->daemon.socket);
 	if (!r && daemon->admin.fd >= 0) {
 		failed = &daemon->admin;
-		fdpass_refuse(daemon->admin.fd);
+		fdpass_refuse_early(daemon->admin.fd);
 		r = listener_start(&daemon->admin, daemon->loop, on_accept_admin);
 	}
 	if (!r) {
 		failed = &daemon->listener;
-		fdpass_refuse(daemon->listener.fd);
+		fdpass_refuse_early(daemon->listener.fd);
 		r = listener_start(&daemon->listener, daemon->loop, on_accept);
 	}
 	if (r)

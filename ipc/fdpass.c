@@ -48,6 +48,15 @@ int fdpass_refuse(int sock)
 		       : FDPASS_WARY;
 }
 
+/* No more than that: what is accepted inherits SO_PASSCRED, and would have packets with credentials
+ * for which the reader has no room. */
+void fdpass_refuse_early(int sock)
+{
+	int off = 0;
+
+	(void)setsockopt(sock, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+}
+
 bool fdpass_unread(int sock)
 {
 	int n;

@@ -16,6 +16,9 @@ enum { FDPASS_WARY = 1 };
 /* Daemon: nobody can send descriptors through this socket. Return: 0; FDPASS_WARY; -errno. */
 int fdpass_refuse(int sock);
 
+/* Daemon: nor, where the kernel can, before they are accepted can those who connect to @sock. */
+void fdpass_refuse_early(int sock);
+
 /* Has the peer something to read yet, or to receive that was sent with descriptors? */
 bool fdpass_unread(int sock);
 
