@@ -512,6 +512,7 @@ int daemon_run(struct daemon *daemon)
 		log_errno(LOG_ERR, r, "cannot start the timers");
 		return r;
 	}
+	engine_keep_succeed(&daemon->engine.keep);
 	/* For a start by hand; scripts wait for this line. */
 	if (!daemon->listener.activated) {
 		printf("socket: %s\n", daemon->config->daemon.socket);
@@ -527,7 +528,6 @@ int daemon_run(struct daemon *daemon)
 						   ? daemon->engine.info.name
 						   : "no model: kvctl model fetch, or "
 						     "[model] path in kvd.conf"));
-	engine_keep_succeed(&daemon->engine.keep);
 	r = loop_run(daemon->loop);
 	if (r < 0)
 		log_errno(LOG_ERR, r, "the event loop failed");

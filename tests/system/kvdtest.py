@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -249,6 +250,7 @@ class Daemon:
     def spawn_hostile(self, verb, time_s=600.0, seed=1):
         """Start a misbehaving client and wait until it has done what it does."""
         child = self.spawn([HOSTILE, verb, str(time_s), str(seed)], stdout=subprocess.PIPE)
+        assert select.select([child.stdout], [], [], 60)[0], f"hostile {verb} says nothing"
         line = child.stdout.readline()
         assert line in (b"submitted\n", b"connected\n"), f"hostile {verb} said {line!r}"
         return child

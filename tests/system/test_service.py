@@ -31,7 +31,8 @@ def cpu_share(d, time_s):
 def test_idle_costs_nothing():
     """Ten and a hundred idle clients: less than a hundredth of a core (case 32)."""
     for backend in ("io_uring", "epoll"):
-        with Daemon({"daemon.io_backend": backend, "cache.kv_cache_memory": "32M"}) as d:
+        with Daemon({"daemon.io_backend": backend, "cache.kv_cache_memory": "32M",
+                     "daemon.max_clients_per_uid": 128, "quota.max_rings": 128}) as d:
             for n, time_s in ((10, kvdtest.seconds(15)), (100, kvdtest.seconds(15))):
                 d.generate("Hello", tokens=4)
                 idle = d.spawn_hostile(f"idle{n}")
