@@ -16,7 +16,7 @@ import time
 
 import kvdtest
 import tinygguf
-from kvdtest import BUILD, Daemon, Skip, equal, limit, until
+from kvdtest import BUILD, SANITIZED, Daemon, Skip, equal, limit, until
 
 ME, OTHER = 61001, 61002
 SPY = os.path.join(BUILD, "tests", "system", "spy")
@@ -233,27 +233,37 @@ def spread(trials):
     return 4 * ((2 * half + 1) / (12 * half * half)) ** 0.5
 
 
-@limit(3600)
-def test_lookups_take_as_long_whatever_others_ask():
+def spy(trials):
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise Skip("needs a CPU for the loop and one for who watches it")
-    trials = kvdtest.rounds(10000)
     with tiny_daemon() as d:
         os.sched_setaffinity(d.process.pid, {cpus[0]})
         done = subprocess.run([SPY, str(trials), str(cpus[1])], env=d.env(), check=False,
                               capture_output=True, text=True, timeout=3000)
         assert done.returncode == 0, done.stderr
-        told = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
     for t in told:
         print(f"# {t['kind']}: AUC {t['auc']:.3f} of {t['trials']} trials, medians "
               f"{t['asked_ns']} and {t['other_ns']} ns")
-    for t in told:
-        if t["same_user"]:
-            # the probe can see what there is to see
-            assert abs(t["auc"] - 0.5) > 0.45, t
-        else:
-            assert abs(t["auc"] - 0.5) <= max(0.05, spread(trials)), t
+    return told
+
+
+@limit(3600)
+def test_lookups_take_as_long_whatever_others_ask():
+    if SANITIZED:
+        raise Skip("times are those of sanitizers")
+    trials = kvdtest.rounds(10000)
+    for tries in range(3):
+        told = spy(trials)
+        for t in told:
+            if not t["same_user"]:
+                assert abs(t["auc"] - 0.5) <= max(0.05, spread(trials)), t
+        # The probe can see what there is to see, unless the machine is too busy for that.
+        worst = min((t for t in told if t["same_user"]), key=lambda t: abs(t["auc"] - 0.5))
+        if abs(worst["auc"] - 0.5) > 0.45:
+            return
+    raise AssertionError(f"{worst}, in {tries + 1} runs")
 
 
 if __name__ == "__main__":
