@@ -156,7 +156,8 @@ def check_tokens(verb, n_users, alone, beside):
     share = beside / alone * (n_users + 1)
     print(f"# {verb}: {alone:.1f} tokens a CPU second alone, {beside:.1f} beside {n_users}, "
           f"{share:.2f} of the fair share")
-    assert share >= FAIR, f"tokens beside {verb}: {share:.2f} of the fair share"
+    # With sanitizers the loop takes more time for a token than the model.
+    assert SANITIZED or share >= FAIR, f"tokens beside {verb}: {share:.2f} of the fair share"
 
 
 def tokens(d, time_s):
