@@ -15,8 +15,9 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "ipc/base.h"
 
 int doorbell_init_submit(int *ret_fd)
 {
@@ -55,10 +56,7 @@ void doorbell_signal_submit(int fd)
 
 static uint64_t clock_of(bool own)
 {
-	struct timespec ts;
-
-	clock_gettime(own ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return own ? clock_cpu_ns() : clock_ns();
 }
 
 uint64_t doorbell_signal_complete(int write_fd, bool exact)
